@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Programs: what a plan tells others to do, as plain values. The plan makes them (trainerd/plan),
+ * the codec carries them (common/codec), executors run them (client, common/transport).
+ */
+#ifndef SW_COMMON_PROGRAM_H
+#define SW_COMMON_PROGRAM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <shardwire/dtype.h>
+
+/* A sub-block of a tensor: lo[d] <= index < lo[d] + len[d], in elements. */
+struct sw_box {
+    uint32_t ndim;
+    uint64_t lo[SW_MAX_DIMS];
+    uint64_t len[SW_MAX_DIMS];
+};
+
+/* A source tensor as one trainer rank declares it: global shape, and the box that this rank holds.
+ */
+struct sw_source {
+    const char *name; /* checkpoint (Hugging Face) name */
+    enum sw_dtype dtype;
+    uint32_t ndim;
+    uint64_t shape[SW_MAX_DIMS]; /* global, in elements */
+    struct sw_box box;           /* box.ndim == ndim */
+};
+
+/* A parameter as one engine rank declares it. It is dense (C order) in its region. */
+struct sw_parameter {
+    const char *name;
+    enum sw_dtype dtype;
+    uint32_t ndim;
+    uint64_t shape[SW_MAX_DIMS]; /* local, in elements */
+    uint32_t region;             /* index among the rank's regions */
+    uint64_t offset;             /* bytes from the region's start */
+    const char *alias_of;        /* the parameter whose storage this one is, exactly; else NULL */
+};
+
+enum sw_transform {
+    SW_TRANSFORM_COPY = 1,
+    /* appended by later work: cast, block quantisation, zero */
+};
+
+/*
+ * How a box of a source tensor goes into a tile: loops over `len`, reading the put value through
+ * its own strides and writing at dst_stride. Equal tensors share one template.
+ */
+struct sw_load_template {
+    enum sw_transform transform;
+    enum sw_dtype src_dtype;
+    enum sw_dtype dst_dtype;
+    uint32_t ndim;
+    uint64_t lo[SW_MAX_DIMS];  /* start, in elements, relative to the box that the rank declared */
+    uint64_t len[SW_MAX_DIMS]; /* elements */
+    uint64_t dst_stride[SW_MAX_DIMS]; /* bytes between neighbours of a dimension in the tile */
+};
+
+/* One step of a load program: source tensor -> tile, through a template. */
+struct sw_load {
+    uint32_t source; /* index into the rank's declared sources */
+    uint32_t tmpl;   /* index into the program's templates */
+    uint32_t tile;   /* index into the rank's tiles */
+    uint64_t offset; /* bytes from the tile's start, where the box begins */
+};
+
+/*
+ * A source whose bytes must equal those of the other sources of its alias set: one engine storage,
+ * several checkpoint names. Its digest travels with `end`; the coordinator compares.
+ */
+struct sw_alias_check {
+    uint32_t source;
+    uint32_t set;
+};
+
+struct sw_tile {
+    uint64_t offset; /* bytes from the start of the rank's replica */
+    uint64_t bytes;  /* final bytes; also the value its completion counter reaches */
+};
+
+/* One contiguous copy: replica of a trainer rank -> region of a target. */
+struct sw_extent {
+    uint64_t src;    /* bytes from the start of the rank's replica */
+    uint64_t dst;    /* bytes from the start of the region */
+    uint64_t length; /* bytes, > 0 */
+    uint32_t region; /* index among the target's regions */
+    uint32_t zero;   /* always 0: the struct has no hidden padding, so that it can lie in a memfd */
+};
+
+/* A run of declared bytes in a region; sorted and disjoint where a list of them is asked for. */
+struct sw_run {
+    uint32_t region;
+    uint64_t offset;
+    uint64_t length;
+};
+
+/* Whether an extent lies wholly inside one of the n sorted, merged runs. */
+bool sw_runs_contain(
+    const struct sw_run *runs, uint32_t n, uint32_t region, uint64_t offset, uint64_t length);
+
+/* Sorts and merges runs in place (touching ones become one); returns the new count. */
+uint32_t sw_runs_merge(struct sw_run *runs, uint32_t n);
+
+/* True when a + b overflows or exceeds `limit`. */
+static inline bool sw_range_exceeds(uint64_t a, uint64_t b, uint64_t limit)
+{
+    return a > limit || b > limit - a;
+}
+
+#endif
