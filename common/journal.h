@@ -5,7 +5,7 @@
 
 #include "common/log.h"
 
-/* Whether this build can send native entries. */
+/* Whether native entries can be sent: by this build, and from where this process runs. */
 bool sw_journal_available(void);
 
 /* False when the entry could not be handed over; the caller writes it elsewhere then. */

@@ -135,9 +135,14 @@ static bool help(FILE *to, const struct sw_program *p, unsigned columns)
         if (!help_row(to, &p->options[i], columns))
             return false;
     help_builtins(to, p, columns);
-    if (p->config_dir)
-        fprintf(
-            to, "\nThe file has the options as 'name = value' lines below a line [%s].\n", p->name);
+    if (p->config_dir) {
+        char text[SW_OPTION_TEXT];
+
+        snprintf(text, sizeof(text),
+            "The file has the options as 'name = value' lines below a line [%.60s].", p->name);
+        fputc('\n', to);
+        wrap(to, text, 0, 0, columns);
+    }
     if (p->notes)
         fprintf(to, "\n%s", p->notes);
     return true;
