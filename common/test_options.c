@@ -343,7 +343,7 @@ static const struct {
     {"--memory=4095", "--memory: '4095': " MEMORY_RANGE},
     {"--memory=2T", "--memory: '2T': " MEMORY_RANGE},
     {"--memory=4KB", "--memory: '4KB': " MEMORY_RANGE},
-    {"--memory=99999999999T", "--memory: '99999999999T': " MEMORY_RANGE},
+    {"--memory=16777217T", "--memory: '16777217T': " MEMORY_RANGE},
     {"--strict=maybe", "--strict: 'maybe': expected yes or no"},
     {"--strict=", "--strict: '': expected yes or no"},
     {"--mode=rdma", "--mode: 'rdma': expected one of auto, tcp, local"},
