@@ -47,8 +47,7 @@ static void *part_main(void *arg)
     return NULL;
 }
 
-void sw_memory_parallel(
-    unsigned threads, void (*run)(unsigned i, unsigned n, void *arg), void *arg)
+void sw_memory_parallel(unsigned threads, void (*run)(unsigned i, unsigned n, void *arg), void *arg)
 {
     pthread_t id[THREADS_MAX];
     struct part part[THREADS_MAX];

@@ -307,8 +307,7 @@ static void dial_all(struct path *p, const struct sw_path_spec *spec)
             .timeout_ms = spec->timeout_ms,
         };
 
-        if (sw_conn_dial(
-                p->timer.loop, &how, &handlers, &p->dials[i], &p->dials[i].conn, &e)) {
+        if (sw_conn_dial(p->timer.loop, &how, &handlers, &p->dials[i], &p->dials[i].conn, &e)) {
             path_fail(p, &e); /* others may be under way: told from the loop */
             uv_async_send(&p->hub.async);
             return;
@@ -379,8 +378,8 @@ int sw_tcp_path_open(uv_loop_t *loop, const struct sw_path_spec *spec, sw_path_b
 
 /* ---- jobs ---- */
 
-static int begin(struct path *p, enum operation operation, sw_path_done done, void *arg,
-    struct sw_error *e)
+static int begin(
+    struct path *p, enum operation operation, sw_path_done done, void *arg, struct sw_error *e)
 {
     if (p->failed)
         return sw_fail(e, SW_ERR_CLOSED, "the path broke before: %.900s", p->error.text);
@@ -405,8 +404,8 @@ int sw_tcp_path_attach(struct sw_path *path, const struct sw_source_memory *m, s
     return rc;
 }
 
-static int start_job(struct sw_path *path, const struct sw_write_job *job,
-    enum operation operation, sw_path_done done, void *arg, struct sw_error *e)
+static int start_job(struct sw_path *path, const struct sw_write_job *job, enum operation operation,
+    sw_path_done done, void *arg, struct sw_error *e)
 {
     struct path *p = (struct path *)path;
     struct sw_stream_hub *h = &p->hub;

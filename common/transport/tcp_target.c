@@ -95,8 +95,8 @@ static void close_socket(struct target_conn *c)
     atomic_fetch_sub(&c->port->live, 1);
 }
 
-/* Ends the connection; `why` goes to the writer if there is room in its socket. The loop may free it
- * at once: return DEAD and touch nothing. */
+/* Ends the connection; `why` goes to the writer if there is room in its socket. The loop may free
+ * it at once: return DEAD and touch nothing. */
 static int drop(struct target_conn *c, const struct sw_error *why)
 {
     if (why && c->state != REPLY) {

@@ -6,17 +6,17 @@
  *   16 window (16 bytes)            32 bytes (u64)
  *   40 offset (u64)  48 length (u64)  56 region (u32)  60 zero (u32)        <- the first extent
  *
- * WRITE   writer -> target: n extents (1 .. SW_WIRE_EXTENTS). The first is in the record, the others
- *         follow as a table of 24 bytes each (offset, length, region, zero), then the payloads in
+ * WRITE   writer -> target: n extents (1 .. SW_WIRE_EXTENTS). The first is in the record, the
+ * others follow as a table of 24 bytes each (offset, length, region, zero), then the payloads in
  *         that order. `bytes` is the sum of the lengths.
- * FLUSH   writer -> target: answered by ACK, whose `bytes` were placed for writes of this window that
- *         came on this connection since the FLUSH before (or since the window's first write).
- * READ    writer -> target: extents as in WRITE, without payload; answered by READ_REPLY and the
- *         bytes, in that order. The target reads on only when the answer is sent.
- * REFUSED target -> writer, last: `code` is one of enum sw_code, `bytes` of text follow.
+ * FLUSH   writer -> target: answered by ACK, whose `bytes` were placed for writes of this window
+ * that came on this connection since the FLUSH before (or since the window's first write). READ
+ * writer -> target: extents as in WRITE, without payload; answered by READ_REPLY and the bytes, in
+ * that order. The target reads on only when the answer is sent. REFUSED target -> writer, last:
+ * `code` is one of enum sw_code, `bytes` of text follow.
  *
- * Many small extents in one record cost one call on either side, and a large one costs its 64 bytes,
- * received along with the payload before it. Connections know no order among each other.
+ * Many small extents in one record cost one call on either side, and a large one costs its 64
+ * bytes, received along with the payload before it. Connections know no order among each other.
  */
 #ifndef SW_COMMON_TRANSPORT_TCP_WIRE_H
 #define SW_COMMON_TRANSPORT_TCP_WIRE_H
@@ -30,7 +30,7 @@
 #define SW_WIRE_EXTENT 24u
 #define SW_WIRE_EXTENTS 512u /* with its header, well under IOV_MAX pieces */
 #define SW_WIRE_TABLE ((SW_WIRE_EXTENTS - 1) * SW_WIRE_EXTENT)
-#define SW_WIRE_TEXT 512u     /* at most, in REFUSED */
+#define SW_WIRE_TEXT 512u       /* at most, in REFUSED */
 #define SW_WIRE_READ (1u << 18) /* bytes that one READ may ask for */
 
 enum sw_wire_kind {

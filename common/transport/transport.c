@@ -71,8 +71,9 @@ int sw_path_target_init(struct sw_path_target *t, const char *transport,
     memcpy(t->host_nonce, from->host_nonce, sizeof(t->host_nonce));
     snprintf(t->engine, sizeof(t->engine), "%s", from->engine);
     if (strcmp(transport, "tcp") == 0) {
-        snprintf(t->name, sizeof(t->name), "tcp path to engine %.64s/%" PRIu32 " at %.100s:%" PRIu32,
-            from->engine, from->engine_rank, from->address, from->data_port);
+        snprintf(t->name, sizeof(t->name),
+            "tcp path to engine %.64s/%" PRIu32 " at %.100s:%" PRIu32, from->engine,
+            from->engine_rank, from->address, from->data_port);
     } else {
         snprintf(t->name, sizeof(t->name), "%s path to engine %.64s/%" PRIu32, transport,
             from->engine, from->engine_rank);
