@@ -396,8 +396,11 @@ void sw_phase_handle(struct sw_registry *r, struct sw_msg *msg, uint64_t now_ns)
 refuse:
     sw_out_log(r, SW_LOG_WARNING, "refused %s of update %" PRIu64 ": %s", sw_phase_name(p->phase),
         p->update, e.text);
-    sw_out_coordinator(r, done_message(p->engine, p->rank, &p->instance, p->phase, p->update,
-                              k ? sw_step_state(k->step, k->torn) : SW_RANK_GONE, rc, e.text));
+    if (k)
+        sw_phase_reply(r, k, p->phase, p->update, rc, e.text);
+    else
+        sw_out_coordinator(r, done_message(p->engine, p->rank, &p->instance, p->phase, p->update,
+                                  SW_RANK_GONE, rc, e.text));
     sw_msg_free(msg);
 }
 
@@ -467,8 +470,7 @@ void sw_phase_answer(
     enum sw_phase phase = k->awaited;
     uint64_t update = k->awaited_update;
     int code = done->error.code;
-    const char *reason =
-        done->error.reason && done->error.reason[0] ? done->error.reason : sw_code_name(code);
+    const char *reason = done->error.reason;
 
     /* Answers that nobody waits for any more are normal after an abort or the lease's end. */
     if (!phase || done->phase != phase || done->update != update ||
@@ -476,6 +478,8 @@ void sw_phase_answer(
         return;
     if (code > 0)
         code = SW_ERR_INVALID;
+    if (!code || !reason || !reason[0])
+        reason = code ? sw_code_name(code) : "";
     k->awaited = 0;
     if (phase == SW_PHASE_RESUME) {
         resumed(r, k, code, reason);
