@@ -16,14 +16,11 @@
 #ifndef SW_INFERD_REGISTRY_IMPL_H
 #define SW_INFERD_REGISTRY_IMPL_H
 
+#include "common/log.h" /* the levels' names only */
 #include "inferd/manifest.h"
 #include "inferd/rank.h"
 #include "inferd/registry.h"
 #include "inferd/tokens.h"
-
-#define SW_LOG_ERROR 3
-#define SW_LOG_WARNING 4
-#define SW_LOG_INFO 6
 
 /* All manifests kept here together; a million parameters take about 200 MB. */
 #define SW_MANIFESTS_BYTES_MAX ((size_t)1 << 30)

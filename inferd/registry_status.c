@@ -12,6 +12,7 @@ static json_t *rank_status(const struct sw_rank *k, uint64_t now_ns)
     char id[17], window[17];
     json_t *o = json_object();
 
+    json_object_set_new(o, "session", number(k->session));
     json_object_set_new(o, "engine", json_string(k->manifest.engine));
     json_object_set_new(o, "rank", json_integer(k->manifest.rank));
     json_object_set_new(o, "world", json_integer(k->manifest.world));
