@@ -269,8 +269,8 @@ static void release(struct sw_conn *c)
     if (c->fd >= 0)
         close(c->fd);
     c->fd = -1;
-    sw_out_clear(&c->out);
-    sw_out_clear(&c->held);
+    sw_out_queue_clear(&c->out);
+    sw_out_queue_clear(&c->held);
     sw_fd_queue_clear(&c->received);
     sw_splitter_free(c->splitter);
     sw_handshake_free(c->handshake);

@@ -110,7 +110,7 @@ int sw_conn_queue(struct sw_conn *c, struct sw_out_queue *to, const struct sw_ms
     struct sw_error *e); /* takes the descriptors only on success */
 void sw_conn_flush(struct sw_conn *c, struct sw_error *e); /* sets e->code when the socket fails */
 void sw_conn_events(struct sw_conn *c, int status, int events);
-void sw_out_clear(struct sw_out_queue *q);
+void sw_out_queue_clear(struct sw_out_queue *q);
 
 /* conn_dial.c */
 void sw_conn_connecting(struct sw_conn *c, int status);

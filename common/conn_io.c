@@ -30,7 +30,7 @@ static void out_free(struct sw_out *out)
     free(out);
 }
 
-void sw_out_clear(struct sw_out_queue *q)
+void sw_out_queue_clear(struct sw_out_queue *q)
 {
     struct sw_out *next;
 
