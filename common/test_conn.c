@@ -40,7 +40,9 @@ static const struct sw_identity inferd = {.group = "rl",
 struct end {
     struct sw_conn *conn; /* NULL when it has ended */
     int ready, closed;
-    uint64_t messages; /* in order, numbered from 0 by STATUS.request */
+    uint64_t messages;  /* in order, numbered from 0 by STATUS.request */
+    uint64_t detach_at; /* tries to detach in the handler of this message */
+    int detached;
     uint64_t close_at; /* closes itself in the handler of this message */
     bool out_of_order;
     struct sw_error why;
@@ -72,6 +74,8 @@ static void on_message(struct sw_conn *c, struct sw_msg *msg, void *arg)
     end->messages++;
     sw_msg_free(end->last);
     end->last = msg;
+    if (end->detach_at && end->messages == end->detach_at)
+        end->detached = sw_conn_detach(c);
     if (end->close_at && end->messages == end->close_at)
         sw_conn_close(c, "enough");
 }
@@ -411,12 +415,12 @@ static void check_descriptors(struct sw_conn *c, struct sw_msg *msg, void *arg)
     struct end *end = arg;
     const uint32_t i = (uint32_t)end->messages;
 
-    ck_assert_uint_eq(msg->n_fds, i % 4 == 3 ? 16 : i % 4);
+    ck_assert_uint_eq(msg->n_fds, i % 4 == 3 ? SW_FRAME_FDS_MAX : i % 4);
     for (uint32_t k = 0; k < msg->n_fds; k++) {
         uint32_t number = 0;
 
         ck_assert_int_eq(pread(msg->fds[k], &number, sizeof(number), 0), sizeof(number));
-        ck_assert_uint_eq(number, i * 16 + k);
+        ck_assert_uint_eq(number, i * SW_FRAME_FDS_MAX + k);
         ck_assert_int_eq(fcntl(msg->fds[k], F_GETFD), FD_CLOEXEC);
     }
     on_message(c, msg, arg);
@@ -434,9 +438,9 @@ START_TEST(descriptors)
         struct sw_msg *msg = sw_msg_new(SW_MSG_STATUS);
 
         msg->u.status.request = i;
-        msg->n_fds = i % 4 == 3 ? 16 : i % 4;
+        msg->n_fds = i % 4 == 3 ? SW_FRAME_FDS_MAX : i % 4;
         for (uint32_t k = 0; k < msg->n_fds; k++)
-            msg->fds[k] = numbered_memfd(i * 16 + k);
+            msg->fds[k] = numbered_memfd(i * SW_FRAME_FDS_MAX + k);
         sw_conn_send(client.conn, msg);
         if (i % 8 == 7) /* or this process would hold too many */
             RUN_UNTIL(client.closed || server.messages == i + 1);
@@ -482,11 +486,11 @@ static void send_raw(int fd, const uint8_t *bytes, size_t n, int n_fds)
 {
     union {
         struct cmsghdr align;
-        char room[CMSG_SPACE(sizeof(int) * 64)];
+        char room[CMSG_SPACE(sizeof(int) * 253)];
     } control = {0};
     struct iovec iov = {.iov_base = (void *)bytes, .iov_len = n};
     struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
-    int fds[64];
+    int fds[253]; /* the kernel's limit */
 
     for (int i = 0; i < n_fds; i++)
         fds[i] = fd; /* any will do: the socket itself */
@@ -518,7 +522,7 @@ static const struct {
     {{{11, 0}}, {0}, 0, NULL, 1},
     {{{11, 2}}, {2}, 0, NULL, 1},
     {{{1, 2}, {10, 0}}, {2}, 0, NULL, 1}, /* at the first byte, the rest later */
-    {{{11, 1}, {11, 16}, {11, 1}}, {1, 16, 1}, 0, NULL, 3},
+    {{{11, 1}, {11, SW_FRAME_FDS_MAX}, {11, 1}}, {1, SW_FRAME_FDS_MAX, 1}, 0, NULL, 3},
     {{{11, 0}, {11, 1}, {11, 0}}, {0, 1, 0}, 0, NULL, 3},
     {{{11, 1}, {1, 3}, {10, 0}}, {1, 3}, 0, NULL, 2},
     {{{11, 0}}, {1}, SW_ERR_PROTOCOL, "1 descriptors are with it, and 0 are there", 0},
@@ -528,9 +532,10 @@ static const struct {
     {{{6, 0}, {5, 1}}, {1}, SW_ERR_PROTOCOL, "", 0},      /* in the middle of its frame */
     {{{11, 1}, {11, 0}}, {0, 1}, SW_ERR_PROTOCOL, "", 1}, /* one frame early */
     {{{11, 0}, {11, 1}}, {1, 0}, SW_ERR_PROTOCOL, "", 0}, /* one frame late */
-    {{{11, 17}}, {16}, SW_ERR_PROTOCOL, "more than 16 descriptors", 0},
-    {{{11, 60}}, {0}, SW_ERR_PROTOCOL, "more than 16 descriptors", 0},
-    {{{11, 0}}, {17}, SW_ERR_LIMIT, "17 descriptors", 0},
+    {{{11, SW_FRAME_FDS_MAX + 1}}, {SW_FRAME_FDS_MAX}, SW_ERR_PROTOCOL,
+        "descriptors with a message", 0},
+    {{{11, 200}}, {0}, SW_ERR_PROTOCOL, "descriptors with a message", 0},
+    {{{11, 0}}, {SW_FRAME_FDS_MAX + 1}, SW_ERR_LIMIT, "descriptors; at most", 0},
     {{{4, 1}, {4, 1}, {3, 1}}, {3}, SW_ERR_PROTOCOL, "", 0},
 };
 
@@ -794,6 +799,24 @@ START_TEST(detached)
     ck_assert_int_ne(fcntl(a, F_GETFL) & O_NONBLOCK, 0);
     close(a);
     close(b);
+}
+END_TEST
+
+/* In the handler of a message: possible, unless bytes behind it were read already. */
+START_TEST(detached_by_its_handler)
+{
+    connect_both(_i);
+    server.detach_at = 1;
+    send_number(client.conn, 0);
+    send_number(client.conn, 1);
+    RUN_UNTIL(server.messages == 2);
+    ck_assert_int_eq(server.detached, -1);
+    ck_assert(!server.closed);
+    server.detach_at = 3;
+    send_number(client.conn, 2);
+    RUN_UNTIL(server.closed);
+    ck_assert_int_ge(server.detached, 0);
+    close(server.detached);
 }
 END_TEST
 
@@ -1233,6 +1256,7 @@ int main(void)
     tcase_add_loop_test(t, slow_reader, 0, 2);
     tcase_add_loop_test(t, nobody_starves, 0, 2);
     tcase_add_loop_test(t, detached, 0, 2);
+    tcase_add_loop_test(t, detached_by_its_handler, 0, 2);
     tcase_add_loop_test(t, not_detachable, 0, 2);
     tcase_add_test(t, dialling_nobody);
     tcase_add_test(t, dialling_a_closed_port);

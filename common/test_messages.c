@@ -116,7 +116,7 @@ static uint64_t *region_bytes(struct maker *m, uint32_t *n)
 {
     uint64_t *out;
 
-    *n = n32(m, m->items);
+    *n = n32(m, m->items < SW_REGIONS_MAX ? m->items : SW_REGIONS_MAX);
     out = array(m, *n, sizeof(*out));
     for (uint32_t i = 0; i < *n; i++)
         out[i] = number(m, SW_BYTES_MAX);
