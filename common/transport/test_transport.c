@@ -31,12 +31,18 @@ static const struct sw_stage_config small = {
     .connections = 4,
 };
 
-static struct sw_stage *stage(int i)
+static struct sw_stage *stage_with(int i, unsigned threads)
 {
     struct sw_stage_config c = small;
 
     c.transport = transports[i];
+    c.threads = threads;
     return sw_stage_new(&c);
+}
+
+static struct sw_stage *stage(int i)
+{
+    return stage_with(i, 2);
 }
 
 static bool moves(int i)
@@ -228,26 +234,34 @@ END_TEST
 
 /* ---- verify ---- */
 
+static void flip(struct sw_stage *s)
+{
+    uint8_t *region = sw_stage_region(s, 1);
+
+    region[256 + 777777] ^= 1;
+    region[256 + 777779] ^= 1;
+    region[256 + MIB] ^= 1;
+}
+
 START_TEST(verify_names_the_first_difference)
 {
+    const struct sw_extent x[] = {{0, 0, MIB, 0, 0}, {MIB, 256, MIB + 100, 1, 0}};
     struct sw_stage *s = stage(_i);
     struct sw_path *p = sw_stage_path(s, NULL);
-    const struct sw_id w = sw_stage_window(s);
-    const struct sw_extent x[] = {{0, 0, MIB, 0, 0}, {MIB, 256, MIB + 100, 1, 0}};
-    struct sw_stage_outcome o;
+    struct sw_id w = sw_stage_window(s);
+    struct sw_stage_outcome o = sw_stage_write(s, p, &w, x, 2);
 
+    ck_assert_msg(o.error.code == 0, "%s", o.error.text);
     if (moves(_i)) {
-        o = sw_stage_write(s, p, &w, x, 2);
-        ck_assert_msg(o.error.code == 0, "%s", o.error.text);
-        sw_stage_region(s, 1)[256 + 777777] ^= 1;
-        sw_stage_region(s, 1)[256 + 777779] ^= 1;
-        sw_stage_region(s, 1)[256 + MIB] ^= 1;
+        sw_stage_window_close(s); /* the memory is ours only between two windows */
+        flip(s);
+        w = sw_stage_window(s);
         o = sw_stage_verify(s, p, &w, x, 2);
         ck_assert_int_eq(o.error.code, SW_ERR_IO);
-        ck_assert_ptr_nonnull(strstr(o.error.text, "region 1, offset 778033"));
-        sw_stage_region(s, 1)[256 + 777777] ^= 1;
-        sw_stage_region(s, 1)[256 + 777779] ^= 1;
-        sw_stage_region(s, 1)[256 + MIB] ^= 1;
+        ck_assert_msg(strstr(o.error.text, "region 1, offset 778033"), "%s", o.error.text);
+        sw_stage_window_close(s);
+        flip(s);
+        w = sw_stage_window(s);
         o = sw_stage_verify(s, p, &w, x, 2); /* the path is still good */
         ck_assert_msg(o.error.code == 0, "%s", o.error.text);
     }
@@ -359,6 +373,13 @@ END_TEST
 #define BIG_TCP 200000ull
 #define BIG_LOCAL 100ull
 
+/* TSan rightly calls it a race when two threads place the same bytes; a plan never asks for it. */
+#ifdef __SANITIZE_THREAD__
+#define BIG_THREADS 1
+#else
+#define BIG_THREADS 2
+#endif
+
 struct big {
     struct sw_stage *s;
     struct sw_path *p;
@@ -373,6 +394,15 @@ __attribute__((no_sanitize("thread"), noinline)) static bool first_byte_is_there
     return *(volatile uint8_t *)sw_stage_region(b->s, 0) == sw_stage_source_bytes(b->s)[0];
 }
 
+/* Writes what another thread may be sending just now. */
+__attribute__((no_sanitize("thread"), noinline)) static void overwrite_source(struct big *b)
+{
+    volatile uint8_t *bytes = sw_stage_source_bytes(b->s);
+
+    for (size_t i = 0; i < MIB; i++)
+        bytes[i] = 0x55;
+}
+
 static void on_poll(uv_timer_t *t)
 {
     (void)t;
@@ -385,7 +415,7 @@ static void big_start(struct big *b, int i)
     struct sw_error e;
     uv_timer_t poll;
 
-    b->s = stage(i);
+    b->s = stage_with(i, BIG_THREADS);
     b->p = sw_stage_path(b->s, NULL);
     b->w = sw_stage_window(b->s);
     b->x = calloc(n, sizeof(*b->x));
@@ -414,7 +444,7 @@ START_TEST(close_of_the_window_in_the_middle)
     ck_assert_ptr_nonnull(snapshot);
     sw_stage_window_close(b.s);
     memcpy(snapshot, sw_stage_region(b.s, 0), MIB);
-    memset(sw_stage_source_bytes(b.s), 0x55, MIB); /* what would be seen if it came */
+    overwrite_source(&b); /* it would be seen, if it came */
     ck_assert(sw_stage_wait(b.s, &b.o.done));
     if (transports[_i] == &sw_transport_tcp)
         ck_assert_int_lt(b.o.error.code, 0);
@@ -461,7 +491,7 @@ START_TEST(port_free_in_the_middle)
     }
     ck_assert(sw_stage_wait(b.s, &b.o.done));
     if (transports[_i] == &sw_transport_tcp)
-        ck_assert_int_eq(b.o.error.code, SW_ERR_CLOSED);
+        ck_assert_int_lt(b.o.error.code, 0); /* refused, or dropped */
     sw_stage_path_close(b.s, b.p);
     check_untouched(b.s);
     free(b.x);
