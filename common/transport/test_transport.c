@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 #include "common/error.h"
 #include "common/transport/testing.h"
 
@@ -14,11 +15,8 @@ static const struct sw_transport *const transports[] = {
     &sw_transport_tcp, &sw_transport_local, &sw_transport_null};
 
 static const struct sw_run runs[] = {
-    {0, 0, 1 * MIB},
-    {0, 2 * MIB, 1 * MIB + 5},
-    {1, 256, MIB + 100},
-    {2, 7, 1},
-    {2, 4096, 60000},
+    {0, 0, 1 * MIB}, {0, 2 * MIB, 1 * MIB + 5}, {1, 256, MIB + 100}, {2, 7, 1},
+    {2, 4096, 60001}, /* the sum is odd: no even share for two threads */
 };
 #define RUNS (sizeof(runs) / sizeof(runs[0]))
 
@@ -564,8 +562,7 @@ START_TEST(engine_that_dies)
     p = sw_stage_path(s, NULL);
     job = (struct sw_write_job){sw_stage_window(s), sw_stage_source(s), &x, 1};
     ck_assert_int_eq(sw_transport_local.path_write(p, &job, sw_stage_path_done, &o, &e), 0);
-    for (int k = 0; k < 20; k++) /* the copy reaches the engine process */
-        uv_run(sw_stage_loop(s), UV_RUN_NOWAIT);
+    ck_assert(sw_stage_wait(s, sw_stage_engine_has_copy(s)));
     sw_transport_local.port_close(sw_stage_port(s), mark_closed, &closed);
     ck_assert(!closed && !o.done); /* it may be writing */
     sw_stage_engine_died(s);
@@ -575,6 +572,83 @@ START_TEST(engine_that_dies)
     ck_assert_ptr_nonnull(strstr(o.error.text, "has died"));
     ck_assert_int_eq(sw_stage_path_close(s, p).error.code, 0);
     sw_stage_free(s);
+}
+END_TEST
+
+/* A writer of raw messages, to vanish when it wants to. */
+struct raw_writer {
+    struct sw_stage *stage;
+    struct sw_conn *conn;
+    struct sw_id window;
+    bool open, mapped, closed;
+};
+
+static void raw_ready(struct sw_conn *c, void *arg)
+{
+    sw_conn_send(c, sw_stage_path_open(((struct raw_writer *)arg)->stage));
+}
+
+static void raw_message(struct sw_conn *c, struct sw_msg *msg, void *arg)
+{
+    struct raw_writer *w = arg;
+
+    (void)c;
+    w->open |= msg->kind == SW_MSG_PATH_DONE;
+    w->mapped |= msg->kind == SW_MSG_LOCAL_MAPPED && msg->u.local_mapped.error.code == 0;
+    sw_msg_free(msg);
+}
+
+static void raw_closed(struct sw_conn *c, const struct sw_error *why, void *arg)
+{
+    (void)c;
+    (void)why;
+    ((struct raw_writer *)arg)->closed = true;
+}
+
+static void raw_send(struct raw_writer *w, enum sw_msg_kind kind)
+{
+    struct sw_msg *m = sw_msg_new(kind);
+
+    m->fds[0] = dup(sw_stage_source(w->stage)->fd);
+    m->n_fds = 1;
+    if (kind == SW_MSG_LOCAL_SOURCE) {
+        m->u.local_source.source = 1;
+        m->u.local_source.bytes = small.source_bytes;
+    } else {
+        m->u.local_copy.copy = m->u.local_copy.source = 1;
+        m->u.local_copy.window = w->window;
+        m->u.local_copy.mode = SW_LOCAL_WRITE;
+    }
+    sw_conn_send(w->conn, m);
+}
+
+START_TEST(writer_that_vanishes_while_the_engine_copies)
+{
+    static const struct sw_conn_handlers handlers = {raw_ready, raw_message, raw_closed};
+    struct sw_stage_config c = small;
+    struct raw_writer w = {0};
+    bool closed = false;
+    struct sw_error e;
+
+    c.transport = &sw_transport_local;
+    c.mute_engine = true;
+    w.stage = sw_stage_new(&c);
+    ck_assert_int_eq(sw_stage_dial(w.stage, &handlers, &w, &w.conn, &e), 0);
+    ck_assert(sw_stage_wait(w.stage, &w.open));
+    raw_send(&w, SW_MSG_LOCAL_SOURCE);
+    ck_assert(sw_stage_wait(w.stage, &w.mapped));
+    w.window = sw_stage_window(w.stage);
+    raw_send(&w, SW_MSG_LOCAL_COPY);
+    ck_assert(sw_stage_wait(w.stage, sw_stage_engine_has_copy(w.stage)));
+    sw_conn_close(w.conn, "gone");
+    ck_assert(sw_stage_wait(w.stage, &w.closed));
+    for (int k = 0; k < 20; k++) /* inferd notices as well */
+        uv_run(sw_stage_loop(w.stage), UV_RUN_NOWAIT);
+    sw_transport_local.port_close(sw_stage_port(w.stage), mark_closed, &closed);
+    ck_assert(!closed); /* the engine process may be writing still */
+    sw_stage_engine_died(w.stage);
+    ck_assert(closed);
+    sw_stage_free(w.stage);
 }
 END_TEST
 
@@ -643,6 +717,7 @@ int main(void)
     tcase_add_loop_test(tc, target_drops_an_idle_path, 0, all);
     tcase_add_loop_test(tc, busy_path_refuses_a_second_job, 0, all);
     tcase_add_test(tc, engine_that_dies);
+    tcase_add_test(tc, writer_that_vanishes_while_the_engine_copies);
     tcase_add_test(tc, new_source_replaces_the_old_one);
     tcase_add_test(tc, find);
     srunner_run_all(r, CK_ENV);
