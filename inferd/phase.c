@@ -274,6 +274,7 @@ static void pause_rank(
 {
     if (k->step == SW_STEP_TORN && k->paused) {
         sw_rank_go(k, SW_STEP_PAUSED);
+        k->awaited = 0;
         sw_update_start_lease(r, k->engine, now_ns);
         finish(r, k, SW_PHASE_PAUSE);
         sw_msg_free(msg);

@@ -63,6 +63,9 @@ void sw_rank_check(const struct sw_rank *k)
     assert(k->step != SW_STEP_SERVING || (!k->torn && !k->paused));
     assert(k->step != SW_STEP_TORN || k->torn);
     assert(!k->asked || k->member);
+    assert(!k->awaited || k->step == SW_STEP_PAUSING || k->step == SW_STEP_PREPARING ||
+           k->step == SW_STEP_POSTING || k->step == SW_STEP_ACTIVATING ||
+           k->step == SW_STEP_RESUMING || (k->step == SW_STEP_TORN && !k->paused));
     assert(!k->abort_update || k->step == SW_STEP_TEARING);
     assert(k->step != SW_STEP_GONE || (!k->engine && !k->member));
 }
