@@ -491,6 +491,25 @@ START_TEST(wrong_numbers)
 }
 END_TEST
 
+/* A rank that failed is not made whole by arming it again. */
+START_TEST(armed_again_after_a_failure)
+{
+    PLAY(REGISTER_ONE, PAUSE_ASKED, {"ack 1 pause 7 fail", "C:pause:A/0:state:paused"},
+        {"arm 1 7 4", "C:arm:A/0:state:paused"}, {"pause 1 7 4", "C:pause:A/0:state:paused"},
+        {"abort 1 7", "E1:resume/7:v3 C:abort:A/0:ok:serving"});
+}
+END_TEST
+
+/* A pause that inferd acknowledged itself leaves nothing to acknowledge. */
+START_TEST(torn_answers_twice)
+{
+    PLAY({"coord 1", ""}, {"up 1", ""}, {"reg 1 A 0 1 v3 torn", "map1"},
+        {"mapped 1", "E1:registered:ok C:rank:A/0:v3:torn C:params:A/0 C:=A/0:torn:v3"},
+        {"arm 1 7 4", "C:arm:A/0:ok:torn"}, {"pause 1 7 4", "C:pause:A/0:ok:torn"},
+        {"ack 1 pause 7 fail", ""}, {"prepare 1 7 4", "E1:prepare/7"});
+}
+END_TEST
+
 START_TEST(versions_only_grow)
 {
     PLAY(REGISTER_ONE, {"arm 1 7 2", "C:arm:A/0:version:serving"});
@@ -1156,16 +1175,16 @@ int main(void)
     SRunner *runner = srunner_create(suite);
     int failed;
     const TTest *const tests[] = {an_update, two_ranks_go_in_step, wrong_numbers,
-        versions_only_grow, lease_without_a_coordinator,
-        the_lease_starts_with_the_first_rank_paused, lease_before_phase,
-        a_newer_update_ends_the_old_one, engine_decides_as_one, one_active_one_not, all_active,
-        two_engines_are_two_updates, a_rank_joins_late, bystander, one_of_two_gone,
-        one_of_two_gone_with_windows_open, one_of_two_gone_when_active, last_one_not_resumed_goes,
-        claims, same_instance_twice, registered_torn, torn_beside_a_serving_rank,
-        torn_before_its_pause_was_acknowledged, manifest_deadline, parts_after_a_refusal,
-        what_an_engine_process_may_not_send, announced_when_it_connects, manifests_are_held_back,
-        nothing_left_over_for_the_next_connection, not_for_an_inferd, data_paths, local_paths,
-        too_many_tokens, memory_for_map};
+        versions_only_grow, armed_again_after_a_failure, torn_answers_twice,
+        lease_without_a_coordinator, the_lease_starts_with_the_first_rank_paused,
+        lease_before_phase, a_newer_update_ends_the_old_one, engine_decides_as_one,
+        one_active_one_not, all_active, two_engines_are_two_updates, a_rank_joins_late, bystander,
+        one_of_two_gone, one_of_two_gone_with_windows_open, one_of_two_gone_when_active,
+        last_one_not_resumed_goes, claims, same_instance_twice, registered_torn,
+        torn_beside_a_serving_rank, torn_before_its_pause_was_acknowledged, manifest_deadline,
+        parts_after_a_refusal, what_an_engine_process_may_not_send, announced_when_it_connects,
+        manifests_are_held_back, nothing_left_over_for_the_next_connection, not_for_an_inferd,
+        data_paths, local_paths, too_many_tokens, memory_for_map};
 
     tcase_add_checked_fixture(tc, setup, teardown);
     for (int i = 0; i < COUNT(tests); i++)
