@@ -11,6 +11,7 @@
 #define SW_INFERD_SERVER_IMPL_H
 
 #include "common/conn.h"
+#include "common/link.h"
 #include "common/log.h"
 #include "common/transport.h"
 #include "inferd/registry.h"
@@ -79,13 +80,10 @@ struct sw_server {
     uint64_t last_session;
     bool pumping;
 
-    struct sw_conn *coordinator; /* dialling or up */
-    bool coordinator_up;
-    bool coordinator_failed; /* and it was logged */
-    char coordinator_name[256];
-    uint32_t backoff_ms;
+    struct sw_link *link;       /* to the coordinator */
+    char coordinator_name[256]; /* the last one that was there */
 
-    uv_timer_t redial, deadline, flow;
+    uv_timer_t deadline, flow;
     unsigned handles;  /* open ones */
     uint64_t refusals; /* connections that failed before they were proven */
 

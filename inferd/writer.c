@@ -85,11 +85,9 @@ static bool hand_over(struct sw_writer *w)
         sw_conn_close(c, "the engine rank has gone");
         return true;
     }
-    if (sw_conn_queued(c))
-        return false;
     strncpy(name, sw_conn_name(c), sizeof(name) - 1);
     name[sizeof(name) - 1] = '\0';
-    fd = sw_conn_detach(c);
+    fd = sw_conn_detach(c); /* sends what is queued, and fails if the kernel does not take it */
     if (fd < 0)
         return false;
     sw_conn_set_handlers(c, &none, NULL);
