@@ -172,15 +172,8 @@ static void link_up(struct sw_link *l, void *arg)
 
 static void link_message(struct sw_link *l, struct sw_msg *msg, void *arg)
 {
-    struct sw_server *s = arg;
-
-    if (msg->kind == SW_MSG_ERROR) {
-        sw_log(SW_LOG_ERROR, "the coordinator, %s: %s", sw_link_name(l), msg->u.error.reason);
-        sw_msg_free(msg);
-    } else {
-        sw_server_feed(
-            s, (struct sw_registry_event){.kind = SW_REG_COORDINATOR_MESSAGE, .message = msg});
-    }
+    sw_server_feed(
+        arg, (struct sw_registry_event){.kind = SW_REG_COORDINATOR_MESSAGE, .message = msg});
 }
 
 /* One line for each time that it goes or can't be had, not one for each attempt. */

@@ -354,9 +354,6 @@ static void on_message(struct sw_conn *c, struct sw_msg *msg, void *arg)
             sw_local_port_from_engine(local, msg);
         else
             sw_msg_free(msg);
-    } else if (msg->kind == SW_MSG_ERROR) {
-        sw_log(SW_LOG_WARNING, "%s: %s", sw_conn_name(c), msg->u.error.reason);
-        sw_msg_free(msg);
     } else {
         sw_server_feed(
             k->server, (struct sw_registry_event){
