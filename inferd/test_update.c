@@ -464,6 +464,15 @@ START_TEST(one_of_two_gone_when_active)
 }
 END_TEST
 
+/* All that are left are active, but the engine is not whole. */
+START_TEST(one_of_two_gone_while_it_activates)
+{
+    PLAY(TWO_POSTED, BOTH_ASKED("activate"), {"ack 1 activate 7", "C:activate:A/0:ok:active"},
+        {"down 2", "release2 C:=A/1:gone:v3"}, {"resume 1 7 4", "C:resume:A/0:state:active"},
+        {"tick 1000", "C:=A/0:torn:v4"});
+}
+END_TEST
+
 START_TEST(last_one_not_resumed_goes)
 {
     PLAY(TWO_POSTED, BOTH("activate", "active"), {"resume 1 7 4", "E1:resume/7:v4"},
@@ -487,7 +496,7 @@ int main(void)
         lease_before_phase, a_newer_update_ends_the_old_one, engine_decides_as_one,
         one_active_one_not, all_active, two_engines_are_two_updates, a_rank_joins_late, bystander,
         one_of_two_gone, one_of_two_gone_with_windows_open, one_of_two_gone_when_active,
-        last_one_not_resumed_goes};
+        last_one_not_resumed_goes, one_of_two_gone_while_it_activates};
 
     tcase_add_checked_fixture(tc, setup, teardown);
     for (int i = 0; i < COUNT(tests); i++)
