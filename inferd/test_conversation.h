@@ -29,7 +29,7 @@ struct line {
 static struct sw_registry *r;
 static uint64_t now, seed;
 static struct { /* what a session registered as */
-    char engine[16];
+    char engine[20];
     uint32_t rank;
 } who[SESSIONS];
 static struct sw_id window[SESSIONS];
@@ -63,6 +63,13 @@ static const char *code_text(int code)
     return code == 0 ? "ok" : sw_code_name(code);
 }
 
+static void note(const char *text)
+{
+    size_t n = strlen(errors);
+
+    snprintf(errors + n, sizeof(errors) - n, "%s", text);
+}
+
 static void add(char *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void add(char *out, const char *format, ...)
 {
@@ -82,7 +89,7 @@ static void render_engine(char *out, uint64_t session, const struct sw_msg *m)
 
     if (m->kind == SW_MSG_REGISTERED) {
         add(out, "E%d:registered:%s", (int)session, code_text(m->u.registered.error.code));
-        strcat(errors, m->u.registered.error.reason);
+        note(m->u.registered.error.reason);
         return;
     }
     ck_assert_int_eq(m->kind, SW_MSG_PHASE);
@@ -97,7 +104,7 @@ static void render_done(char *out, const struct sw_phase_done *d)
 {
     add(out, "C:%s:%s/%u:%s:%s", sw_phase_name(d->phase), d->engine, d->rank,
         code_text(d->error.code), sw_rank_state_name(d->state));
-    strcat(errors, d->error.reason);
+    note(d->error.reason);
     ck_assert((d->error.code == 0) == (d->error.reason[0] == '\0'));
     if (d->bytes)
         add(out, "%d", (int)d->bytes);
@@ -152,7 +159,7 @@ static void drain(char *out)
             break;
         case SW_REG_DROP_ENGINE:
             add(out, "drop%d", s);
-            strcat(errors, a.text);
+            note(a.text);
             break;
         case SW_REG_MAP:
             add(out, "map%d", s);
@@ -169,7 +176,7 @@ static void drain(char *out)
             break;
         case SW_REG_LOG:
             if (a.level <= SW_LOG_WARNING)
-                strcat(errors, a.text);
+                note(a.text);
             break;
         }
         sw_msg_free(a.message);
@@ -183,21 +190,50 @@ static void give(struct sw_registry_event event)
     sw_registry_handle(r, &event, now);
 }
 
-static void give_register(const char *args)
+/* The words of a line. */
+struct words {
+    char text[8][20];
+    int n;
+};
+
+static struct words split(const char *line)
+{
+    struct words w = {.n = 0};
+
+    while (w.n < 8 && *line) {
+        size_t length = strcspn(line, " ");
+
+        ck_assert_uint_lt(length, sizeof(w.text[0]));
+        memcpy(w.text[w.n++], line, length);
+        line += length;
+        line += strspn(line, " ");
+    }
+    ck_assert_msg(!*line, "too many words: %s", line);
+    return w;
+}
+
+static uint32_t word_number(const struct words *w, int i)
+{
+    return (uint32_t)strtoul(w->text[i], NULL, 10);
+}
+
+static void give_register(const struct words *w)
 {
     static const struct declared weight = {"w", 0, 64, NULL};
-    char engine[16], version[16] = "", torn[16] = "";
-    unsigned s, rank, world;
+    uint32_t s = word_number(w, 1), rank = word_number(w, 3);
+    const char *engine = w->text[2];
     struct sw_msg *msg;
 
-    ck_assert_int_ge(
-        sscanf(args, "%u %15s %u %u %15s %15s", &s, engine, &rank, &world, version, torn), 4);
-    strcpy(who[s].engine, engine);
+    ck_assert_int_ge(w->n, 5);
+    snprintf(who[s].engine, sizeof(who[s].engine), "%s", engine);
     who[s].rank = rank;
-    msg = make_engine_rank(engine, rank, world, (uint8_t)s, 64, 1, -1);
-    if (version[0] == 'v')
-        msg->u.engine_rank.version = (uint64_t)atoi(version + 1);
-    msg->u.engine_rank.torn = strcmp(torn, "torn") == 0;
+    msg = make_engine_rank(engine, rank, word_number(w, 4), (uint8_t)s, 64, 1, -1);
+    for (int i = 5; i < w->n; i++) {
+        if (w->text[i][0] == 'v')
+            msg->u.engine_rank.version = strtoul(w->text[i] + 1, NULL, 10);
+        else
+            msg->u.engine_rank.torn = strcmp(w->text[i], "torn") == 0;
+    }
     give((struct sw_registry_event){SW_REG_ENGINE_MESSAGE, .session = s, .message = msg});
     msg = make_parameters(engine, rank, (uint8_t)s, 0, 1, &weight, 1);
     give((struct sw_registry_event){SW_REG_ENGINE_MESSAGE, .session = s, .message = msg});
@@ -211,29 +247,27 @@ static enum sw_phase phase_named(const char *name)
     return 0;
 }
 
-static void give_ack(const char *args)
+static void give_ack(const struct words *w)
 {
-    unsigned s, update;
-    char phase[16], fail[16] = "";
-    struct sw_msg *msg;
+    uint32_t s = word_number(w, 1);
+    struct sw_msg *msg = make_phase_done(phase_named(w->text[2]), word_number(w, 3), who[s].engine,
+        who[s].rank, (uint8_t)s, w->n > 4 ? SW_ERR_STATE : 0);
 
-    ck_assert_int_ge(sscanf(args, "%u %15s %u %15s", &s, phase, &update, fail), 3);
-    msg = make_phase_done(phase_named(phase), update, who[s].engine, who[s].rank, (uint8_t)s,
-        fail[0] ? SW_ERR_STATE : 0);
+    ck_assert_int_ge(w->n, 4);
     give((struct sw_registry_event){SW_REG_ENGINE_MESSAGE, .session = s, .message = msg});
 }
 
-static void give_phase(enum sw_phase phase, const char *args)
+static void give_phase(enum sw_phase phase, const struct words *w)
 {
-    unsigned s, update, version = 0;
-    struct sw_msg *msg;
+    uint32_t s = word_number(w, 1);
+    struct sw_msg *msg = make_phase(
+        phase, word_number(w, 2), word_number(w, 3), who[s].engine, who[s].rank, (uint8_t)s, 64);
 
-    ck_assert_int_ge(sscanf(args, "%u %u %u", &s, &update, &version), 2);
-    msg = make_phase(phase, update, version, who[s].engine, who[s].rank, (uint8_t)s, 64);
+    ck_assert_int_ge(w->n, 3);
     give((struct sw_registry_event){SW_REG_COORDINATOR_MESSAGE, .message = msg});
 }
 
-static bool give_session(const char *verb, const char *args)
+static bool give_session(const struct words *w)
 {
     static const struct {
         const char *verb;
@@ -241,16 +275,16 @@ static bool give_session(const char *verb, const char *args)
     } verbs[] = {{"up", SW_REG_ENGINE_UP}, {"down", SW_REG_ENGINE_DOWN}, {"mapped", SW_REG_MAPPED},
         {"opened", SW_REG_WINDOW_OPENED}, {"closed", SW_REG_WINDOW_CLOSED},
         {"released", SW_REG_RELEASED}};
-    unsigned s = 0, bytes = 0;
-    bool failed = strstr(args, "fail") != NULL;
+    uint32_t s = word_number(w, 1);
+    bool failed = strcmp(w->text[2], "fail") == 0;
 
-    sscanf(args, "%u %u", &s, &bytes);
     for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++) {
-        if (strcmp(verb, verbs[i].verb) != 0)
+        if (strcmp(w->text[0], verbs[i].verb) != 0)
             continue;
         give((struct sw_registry_event){verbs[i].kind, .session = s,
-            .instance = make_id((uint8_t)s, 'e'), .pid = 1000 + s, .bytes = bytes,
-            .code = failed ? SW_ERR_NOMEM : 0, .text = failed ? "no memory" : ""});
+            .instance = make_id((uint8_t)s, 'e'), .pid = 1000 + s,
+            .bytes = failed ? 0 : word_number(w, 2), .code = failed ? SW_ERR_NOMEM : 0,
+            .text = failed ? "no memory" : ""});
         return true;
     }
     return false;
@@ -258,29 +292,26 @@ static bool give_session(const char *verb, const char *args)
 
 static void give_line(const char *line)
 {
-    char verb[16];
-    const char *args;
-    int n = 0;
+    struct words w = split(line);
+    const char *verb = w.text[0];
 
-    sscanf(line, "%15s%n", verb, &n);
-    args = line + n;
-    if (give_session(verb, args))
+    if (give_session(&w))
         return;
-    if (strcmp(verb, "reg") == 0)
-        give_register(args);
-    else if (strcmp(verb, "ack") == 0)
-        give_ack(args);
-    else if (strcmp(verb, "coord") == 0)
+    if (strcmp(verb, "reg") == 0) {
+        give_register(&w);
+    } else if (strcmp(verb, "ack") == 0) {
+        give_ack(&w);
+    } else if (strcmp(verb, "coord") == 0) {
         give((struct sw_registry_event){
-            SW_REG_COORDINATOR_UP, .instance = make_id((uint8_t)atoi(args), 'c')});
-    else if (strcmp(verb, "nocoord") == 0)
+            SW_REG_COORDINATOR_UP, .instance = make_id((uint8_t)word_number(&w, 1), 'c')});
+    } else if (strcmp(verb, "nocoord") == 0) {
         give((struct sw_registry_event){SW_REG_COORDINATOR_DOWN});
-    else if (strcmp(verb, "tick") == 0) {
-        now += (uint64_t)atoi(args) * MS;
+    } else if (strcmp(verb, "tick") == 0) {
+        now += word_number(&w, 1) * MS;
         give((struct sw_registry_event){SW_REG_TICK});
     } else {
         ck_assert_msg(phase_named(verb) != 0, "unknown event '%s'", line);
-        give_phase(phase_named(verb), args);
+        give_phase(phase_named(verb), &w);
     }
 }
 

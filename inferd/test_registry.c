@@ -207,7 +207,7 @@ static int admit(uint8_t writer, struct sw_path_open open, uint64_t *session)
     struct sw_error e = {0};
     int rc = sw_registry_admit(r, &id, &open, now, session, &e);
 
-    strcpy(errors, e.text);
+    snprintf(errors, sizeof(errors), "%s", e.text);
     return rc;
 }
 

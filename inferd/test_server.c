@@ -88,7 +88,7 @@ static void end_closed(struct sw_conn *c, const struct sw_error *why, void *arg)
 
     e->conn = NULL;
     e->closed = true;
-    strcpy(e->why, why->text);
+    snprintf(e->why, sizeof(e->why), "%s", why->text);
 }
 
 static const struct sw_conn_handlers end_handlers = {end_ready, end_message, end_closed};
@@ -185,7 +185,7 @@ static void setup(void)
 
     uv_loop_init(&loop);
     uv_timer_init(&loop, &watchdog);
-    strcpy(dir, "/tmp/inferd-test-XXXXXX");
+    snprintf(dir, sizeof(dir), "/tmp/inferd-test-XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(dir));
     snprintf(socket_path, sizeof(socket_path), "%s/inferd.sock", dir);
     start_coordinator();
@@ -567,11 +567,11 @@ START_TEST(bad_memory)
     send_manifest(&engine, open("/dev/zero", O_RDWR), BYTES);
     expect_registered(&engine, SW_ERR_INVALID, "region 0");
     fd = memfd_create("sparse", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    ck_assert_int_eq(ftruncate(fd, 1ll << 40), 0);
-    send_manifest(&engine, dup(fd), 1ull << 40);
+    ck_assert_int_eq(ftruncate(fd, 1LL << 40), 0);
+    send_manifest(&engine, dup(fd), 1ULL << 40);
     expect_registered(&engine, SW_ERR_INVALID, "not sealed against shrinking");
     ck_assert_int_eq(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
-    send_manifest(&engine, fd, 1ull << 40);
+    send_manifest(&engine, fd, 1ULL << 40);
     expect_registered(&engine, SW_ERR_INVALID, "allocated");
     ck_assert_int_eq(sw_memory_create("small", 4096, false, 1, &fd, NULL, &e), 0);
     send_manifest(&engine, fd, BYTES);
@@ -736,6 +736,7 @@ static json_t *status_over(uint32_t port)
 {
     struct end client;
     char *text = calloc(1, 1 << 20);
+    size_t length = 0;
     json_t *document;
     bool end = false;
 
@@ -750,7 +751,8 @@ static json_t *status_over(uint32_t port)
         struct sw_msg *msg = next(&client, SW_MSG_STATUS_TEXT);
 
         ck_assert_uint_eq(msg->u.status_text.request, 5);
-        strcat(text, msg->u.status_text.text);
+        length +=
+            (size_t)snprintf(text + length, (1 << 20) - length, "%s", msg->u.status_text.text);
         end = msg->u.status_text.last;
         sw_msg_free(msg);
     }
