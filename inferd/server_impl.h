@@ -25,6 +25,8 @@ struct sw_session { /* an engine process */
     uint64_t number; /* the registry's name for it */
     struct sw_id instance;
     pid_t pid;
+    char engine[SW_LABEL_MAX + 1]; /* what it last wanted to register; "" = nothing yet */
+    uint32_t rank;
     struct sw_conn *conn; /* NULL = ended */
     bool ending;          /* sw_conn_close was called */
 
