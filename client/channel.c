@@ -18,18 +18,19 @@
 #include "common/limits.h"
 
 #define NS_PER_MS 1000000ull
-#define INPUT_BYTES (64u << 10)
-#define FDS_HELD_MAX (2 * SW_FRAME_FDS_MAX) /* of the frame that is coming in, and of the next */
 
 struct sw_channel {
     int fd;
     char peer[32];
-    struct sw_splitter *splitter;
-    int held[FDS_HELD_MAX]; /* descriptors received, in order, whose frame is not complete yet */
-    uint32_t n_held;
-    size_t at, filled; /* of input: bytes [at, filled) are not yet looked at */
     struct sw_error broken;
-    uint8_t input[INPUT_BYTES];
+    /* The message that is coming in. Not a byte more is read than it has: so descriptors are those
+     * of this message, and the socket is readable while another one is there. */
+    uint8_t header[SW_FRAME_HEADER];
+    uint8_t *payload; /* NULL until the header is whole and was checked */
+    size_t filled;    /* bytes of both that have come */
+    uint32_t length, n_fds;
+    int fds[SW_FRAME_FDS_MAX];
+    uint32_t held; /* descriptors that have come */
 };
 
 uint64_t sw_clock_ns(void)
@@ -123,13 +124,10 @@ int sw_channel_connect(const char *path, const char *daemon, uint64_t deadline,
 
 int sw_channel_adopt(int fd, const char *peer, struct sw_channel **channel, struct sw_error *e)
 {
-    struct sw_channel *c = malloc(sizeof(*c));
+    struct sw_channel *c = calloc(1, sizeof(*c));
     const int flags = fcntl(fd, F_GETFL);
 
-    if (c)
-        memset(c, 0, offsetof(struct sw_channel, input));
-    if (!c || !(c->splitter = sw_splitter_new())) {
-        free(c);
+    if (!c) {
         close(fd);
         return sw_fail(e, SW_ERR_NOMEM, "no memory for a connection to %s", peer);
     }
@@ -145,25 +143,28 @@ int sw_channel_adopt(int fd, const char *peer, struct sw_channel **channel, stru
     return 0;
 }
 
+static void drop_message(struct sw_channel *c)
+{
+    for (uint32_t i = 0; i < c->held; i++)
+        close(c->fds[i]);
+    free(c->payload);
+    c->payload = NULL;
+    c->filled = 0;
+    c->held = 0;
+}
+
 void sw_channel_free(struct sw_channel *c)
 {
     if (!c)
         return;
     close(c->fd);
-    for (uint32_t i = 0; i < c->n_held; i++)
-        close(c->held[i]);
-    sw_splitter_free(c->splitter);
+    drop_message(c);
     free(c);
 }
 
 int sw_channel_fd(const struct sw_channel *c)
 {
     return c->fd;
-}
-
-bool sw_channel_buffered(const struct sw_channel *c)
-{
-    return c->at < c->filled;
 }
 
 /* ---- failing ---- */
@@ -189,9 +190,8 @@ static int gone(struct sw_channel *c, int err, const char *what, struct sw_error
 
     if (err == 0)
         sw_fail(&why, SW_ERR_CLOSED, "%s closed the connection %s %s%s", c->peer,
-            sw_splitter_partial(c->splitter) ? "in the middle of a message, while we waited for"
-                                             : "while we waited for",
-            what, sw_splitter_partial(c->splitter) ? "" : ": did it end?");
+            c->filled ? "in the middle of a message, while we waited for" : "while we waited for",
+            what, c->filled ? "" : ": did it end?");
     else if (err == EPIPE || err == ECONNRESET)
         sw_fail_errno(&why, SW_ERR_CLOSED, err, "%s is gone: %s", c->peer, what);
     else
@@ -314,7 +314,7 @@ int sw_channel_send(struct sw_channel *c, const struct sw_msg *msg, const int *f
 
 /* ---- receiving ---- */
 
-/* Takes the descriptors out of a received header; false when they are too many. */
+/* Takes the descriptors that came with some bytes; false when they are more than may come. */
 static bool hold_fds(struct sw_channel *c, struct msghdr *m)
 {
     bool fits = !(m->msg_flags & MSG_CTRUNC);
@@ -328,8 +328,8 @@ static bool hold_fds(struct sw_channel *c, struct msghdr *m)
             int fd;
 
             memcpy(&fd, CMSG_DATA(h) + i * sizeof(int), sizeof(fd));
-            if (c->n_held < FDS_HELD_MAX) {
-                c->held[c->n_held++] = fd;
+            if (c->held < SW_FRAME_FDS_MAX) {
+                c->fds[c->held++] = fd;
             } else {
                 close(fd);
                 fits = false;
@@ -339,85 +339,86 @@ static bool hold_fds(struct sw_channel *c, struct msghdr *m)
     return fits;
 }
 
-/* Reads what is there into the empty input. 0; SW_ERR_TIMEOUT without a text; else the channel is
- * broken. */
-static int fill(struct sw_channel *c, uint64_t deadline, const char *what, struct sw_error *e)
+static ssize_t receive_some(struct sw_channel *c, bool *fits)
 {
-    _Alignas(struct cmsghdr) char control[CMSG_SPACE(FDS_HELD_MAX * sizeof(int))];
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(SW_FRAME_FDS_MAX * sizeof(int))];
+    struct iovec v = {.iov_base = c->header + c->filled, .iov_len = SW_FRAME_HEADER - c->filled};
+    struct msghdr m = {
+        .msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
+    ssize_t n;
 
-    for (;;) {
-        struct iovec v = {.iov_base = c->input, .iov_len = sizeof(c->input)};
-        struct msghdr m = {.msg_iov = &v,
-            .msg_iovlen = 1,
-            .msg_control = control,
-            .msg_controllen = sizeof(control)};
-        const ssize_t n = recvmsg(c->fd, &m, MSG_CMSG_CLOEXEC);
-        struct sw_error why;
-
-        if (n > 0) {
-            c->at = 0;
-            c->filled = (size_t)n;
-            if (hold_fds(c, &m))
-                return 0;
-            sw_fail(&why, SW_ERR_PROTOCOL, "%s sent more descriptors than a message may have (%d)",
-                c->peer, SW_FRAME_FDS_MAX);
-            return break_with(c, &why, e);
-        }
-        if (n == 0)
-            return gone(c, 0, what, e);
-        if (errno == EAGAIN || errno == EWOULDBLOCK) {
-            if (wait_for(c, POLLIN, deadline))
-                return SW_ERR_TIMEOUT;
-        } else if (errno != EINTR) {
-            return gone(c, errno, what, e);
-        }
+    if (c->payload) {
+        v.iov_base = c->payload + (c->filled - SW_FRAME_HEADER);
+        v.iov_len = c->length - (c->filled - SW_FRAME_HEADER);
     }
+    n = recvmsg(c->fd, &m, MSG_CMSG_CLOEXEC);
+    *fits = n <= 0 || hold_fds(c, &m);
+    return n;
 }
 
-/* Gives a decoded message the descriptors that its frame announced. */
-static int give_fds(struct sw_channel *c, struct sw_msg *msg, uint32_t n_fds, struct sw_error *e)
+/* The header is whole: checks it and makes room for what it announces. */
+static int start_payload(struct sw_channel *c, struct sw_error *e)
 {
-    if (n_fds > c->n_held)
-        return sw_fail(e, SW_ERR_PROTOCOL, "%s announced %u descriptors with %s and sent %u",
-            c->peer, n_fds, sw_msg_kind_name(msg->kind), c->n_held);
-    memcpy(msg->fds, c->held, n_fds * sizeof(int));
-    msg->n_fds = n_fds;
-    c->n_held -= n_fds;
-    memmove(c->held, c->held + n_fds, c->n_held * sizeof(int));
-    /* Descriptors that are still held must belong to bytes that are still to be looked at. */
-    if (c->n_held && c->at == c->filled)
-        return sw_fail(e, SW_ERR_PROTOCOL, "%s sent %u descriptors that no message announced",
-            c->peer, c->n_held);
+    int rc = sw_frame_parse(c->header, &c->length, &c->n_fds, e);
+
+    if (rc)
+        return sw_error_context(e, rc, "%s", c->peer);
+    c->payload = malloc(c->length + 1u);
+    if (!c->payload)
+        return sw_fail(
+            e, SW_ERR_NOMEM, "no memory for a message of %u bytes from %s", c->length, c->peer);
     return 0;
 }
 
-/* The next whole message of the input; *msg stays NULL when there is none. */
-static int next_message(struct sw_channel *c, struct sw_msg **msg, struct sw_error *e)
+/* Reads on until a message is whole. SW_ERR_TIMEOUT has no text; other failures break the channel.
+ */
+static int fill(struct sw_channel *c, uint64_t deadline, const char *what, struct sw_error *e)
 {
-    const uint8_t *payload = NULL;
-    struct sw_msg *decoded;
-    uint32_t length = 0, n_fds = 0;
-    size_t used = 0;
-    int rc = 0;
+    struct sw_error why;
+    bool fits;
 
-    while (c->at < c->filled && !payload) {
-        rc = sw_splitter_feed(
-            c->splitter, c->input + c->at, c->filled - c->at, &used, &payload, &length, &n_fds, e);
-        if (rc)
-            return sw_error_context(e, rc, "%s", c->peer);
-        c->at += used;
+    while (!c->payload || c->filled < SW_FRAME_HEADER + (size_t)c->length) {
+        const ssize_t n = receive_some(c, &fits);
+
+        if (n == 0)
+            return gone(c, 0, what, e);
+        if (n < 0) {
+            if (errno == EAGAIN || errno == EWOULDBLOCK) {
+                if (wait_for(c, POLLIN, deadline))
+                    return SW_ERR_TIMEOUT;
+            } else if (errno != EINTR) {
+                return gone(c, errno, what, e);
+            }
+            continue;
+        }
+        c->filled += (size_t)n;
+        if (!fits) {
+            sw_fail(&why, SW_ERR_PROTOCOL, "%s sent more than %d descriptors with one message",
+                c->peer, SW_FRAME_FDS_MAX);
+            return break_with(c, &why, e);
+        }
+        if (c->filled == SW_FRAME_HEADER && start_payload(c, &why))
+            return break_with(c, &why, e);
     }
-    if (!payload)
-        return 0;
-    rc = sw_codec_decode(payload, length, &decoded, e);
+    return 0;
+}
+
+/* Decodes the whole message that is there. */
+static int decode(struct sw_channel *c, struct sw_msg **msg, struct sw_error *e)
+{
+    struct sw_msg *m;
+    int rc;
+
+    if (c->held != c->n_fds)
+        return sw_fail(e, SW_ERR_PROTOCOL,
+            "%s announced %u descriptors with a message, and sent %u", c->peer, c->n_fds, c->held);
+    rc = sw_codec_decode(c->payload, c->length, &m, e);
     if (rc)
         return sw_error_context(e, rc, "from %s", c->peer);
-    rc = give_fds(c, decoded, n_fds, e);
-    if (rc) {
-        sw_msg_free(decoded);
-        return rc;
-    }
-    *msg = decoded;
+    memcpy(m->fds, c->fds, c->held * sizeof(int));
+    m->n_fds = c->held;
+    c->held = 0; /* they are the message's now */
+    *msg = m;
     return 0;
 }
 
@@ -425,25 +426,20 @@ int sw_channel_receive(struct sw_channel *c, uint64_t deadline, const char *what
     struct sw_msg **msg, struct sw_error *e)
 {
     const uint64_t start = sw_clock_ns();
-    struct sw_msg *got = NULL;
-    struct sw_error why = {0};
+    struct sw_error why;
     int rc;
 
     if (c->broken.code)
         return still_broken(c, e);
-    while ((rc = next_message(c, &got, &why)) == 0 && !got) {
-        rc = fill(c, deadline, what, e);
-        if (rc == SW_ERR_TIMEOUT)
-            return sw_fail(e, SW_ERR_TIMEOUT,
-                "%s did not answer within %" PRIu64 " ms: waited for %s", c->peer,
-                (sw_clock_ns() - start) / NS_PER_MS, what);
-        if (rc)
-            return rc;
-    }
+    rc = fill(c, deadline, what, e);
+    if (rc == SW_ERR_TIMEOUT)
+        return sw_fail(e, SW_ERR_TIMEOUT, "%s did not answer within %" PRIu64 " ms: waited for %s",
+            c->peer, (sw_clock_ns() - start) / NS_PER_MS, what);
     if (rc)
-        return break_with(c, &why, e);
-    *msg = got;
-    return 0;
+        return rc;
+    rc = decode(c, msg, &why);
+    drop_message(c);
+    return rc ? break_with(c, &why, e) : 0;
 }
 
 /* ---- the handshake ---- */
@@ -481,4 +477,38 @@ int sw_channel_greet(struct sw_channel *c, struct sw_handshake *h, uint64_t dead
         sw_msg_free(in);
     }
     return rc ? greet_failed(c, e, rc) : 0;
+}
+
+static int greet_as(struct sw_channel *c, const struct sw_identity *self, enum sw_role role,
+    uint64_t deadline, struct sw_error *e)
+{
+    struct sw_handshake *h = sw_handshake_dial(self, false, NULL);
+    struct sw_peer peer;
+    int rc;
+
+    if (!h)
+        return sw_fail(e, SW_ERR_NOMEM, "no memory or randomness for a handshake with %s", c->peer);
+    rc = sw_channel_greet(c, h, deadline, &peer, e);
+    sw_handshake_free(h);
+    if (!rc && peer.role != role)
+        return sw_fail(e, SW_ERR_INVALID, "the socket is that of a %s, not of %s: give %s's path",
+            sw_role_name(peer.role), c->peer, c->peer);
+    return rc;
+}
+
+int sw_channel_dial(const char *path, const char *daemon, const struct sw_identity *self,
+    enum sw_role role, uint64_t deadline, struct sw_channel **channel, struct sw_error *e)
+{
+    struct sw_channel *c;
+    int rc = sw_channel_connect(path, daemon, deadline, &c, e);
+
+    if (rc)
+        return rc;
+    rc = greet_as(c, self, role, deadline, e);
+    if (rc) {
+        sw_channel_free(c);
+        return sw_error_context(e, rc, "%s", path);
+    }
+    *channel = c;
+    return 0;
 }

@@ -35,6 +35,10 @@ int sw_channel_adopt(int fd, const char *peer, struct sw_channel **channel, stru
 int sw_channel_greet(struct sw_channel *c, struct sw_handshake *h, uint64_t deadline,
     struct sw_peer *peer, struct sw_error *e);
 
+/* Connects, and proves who both are on a UNIX socket: a daemon of this role must answer. */
+int sw_channel_dial(const char *path, const char *daemon, const struct sw_identity *self,
+    enum sw_role role, uint64_t deadline, struct sw_channel **channel, struct sw_error *e);
+
 /* Sends a message (borrowed) and n_fds descriptors beside it (borrowed; those in msg are not
  * sent). */
 int sw_channel_send(struct sw_channel *c, const struct sw_msg *msg, const int *fds, uint32_t n_fds,
@@ -45,9 +49,7 @@ int sw_channel_send(struct sw_channel *c, const struct sw_msg *msg, const int *f
 int sw_channel_receive(struct sw_channel *c, uint64_t deadline, const char *what,
     struct sw_msg **msg, struct sw_error *e);
 
-/* True when bytes are there that were received and not yet given out: poll() does not know. */
-bool sw_channel_buffered(const struct sw_channel *c);
-
+/* Readable when a message, or a part of one, is there: nothing is read ahead of a message. */
 int sw_channel_fd(const struct sw_channel *c);
 
 /* Closes the socket. Accepts NULL. */
