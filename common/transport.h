@@ -38,9 +38,9 @@ struct sw_path_spec { /* borrowed during the call only */
     uint32_t n_tokens;
     const struct sw_token *tokens;
     const struct sw_identity *self; /* must outlive the path; dials as SW_ROLE_WRITER */
-    uint32_t chunk_bytes;    /* 0 = SW_CHUNK_BYTES */
-    uint32_t timeout_ms;     /* until the path can be used */
-    struct sw_io_pool *pool; /* tcp only; NULL = one of its own */
+    uint32_t chunk_bytes;           /* 0 = SW_CHUNK_BYTES */
+    uint32_t timeout_ms;            /* until the path can be used */
+    struct sw_io_pool *pool;        /* tcp only; NULL = one of its own */
 };
 
 struct sw_write_job {

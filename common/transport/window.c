@@ -44,8 +44,8 @@ int sw_window_new(const struct sw_port_spec *spec, struct sw_window **out, struc
         free(w->regions);
         free(w->runs);
         free(w);
-        return sw_fail(e, SW_ERR_NOMEM, "no memory for a write window of %" PRIu32 " runs",
-            spec->n_runs);
+        return sw_fail(
+            e, SW_ERR_NOMEM, "no memory for a write window of %" PRIu32 " runs", spec->n_runs);
     }
     w->n_regions = spec->n_regions;
     w->n_runs = spec->n_runs;
@@ -128,8 +128,8 @@ int sw_window_check(const struct sw_window *w, uint32_t region, uint64_t offset,
     struct sw_error *e)
 {
     if (region >= w->n_regions) {
-        return sw_fail(e, SW_ERR_INVALID, "region %" PRIu32 " of %" PRIu32 " regions", region,
-            w->n_regions);
+        return sw_fail(
+            e, SW_ERR_INVALID, "region %" PRIu32 " of %" PRIu32 " regions", region, w->n_regions);
     }
     if (length == 0)
         return sw_fail(e, SW_ERR_INVALID, "an extent of 0 bytes in region %" PRIu32, region);
