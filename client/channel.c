@@ -17,7 +17,7 @@
 #include "common/frame.h"
 #include "common/limits.h"
 
-#define NS_PER_MS 1000000ull
+#define NS_PER_MS ((uint64_t)1000000)
 
 struct sw_channel {
     int fd;
