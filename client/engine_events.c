@@ -134,20 +134,15 @@ static struct sw_msg *refuse_copy(const struct sw_local_copy *c)
     return msg;
 }
 
-/* Takes a message (owned). */
 static int take_local(struct sw_engine *en, struct sw_msg *msg, struct sw_error *e)
 {
-    struct sw_msg *reply;
+    const bool copy = msg->kind == SW_MSG_LOCAL_COPY;
 
-    if (msg->kind == SW_MSG_LOCAL_COPY && !(en->paused && en->prepared)) {
-        reply = refuse_copy(&msg->u.local_copy);
-        sw_msg_free(msg);
-    } else {
-        if (msg->kind == SW_MSG_LOCAL_COPY && msg->u.local_copy.mode == SW_LOCAL_WRITE)
-            en->written = true;
-        reply = sw_local_engine_handle(en->local, msg);
-    }
-    return post(en, reply, e);
+    if (copy && !(en->paused && en->prepared))
+        return post(en, refuse_copy(&msg->u.local_copy), e);
+    if (copy && msg->u.local_copy.mode == SW_LOCAL_WRITE)
+        en->written = true;
+    return post(en, sw_local_engine_handle(en->local, msg), e);
 }
 
 /* ---- next event ---- */
@@ -164,7 +159,8 @@ static int take(struct sw_engine *en, struct sw_msg *msg, struct sw_event *out, 
         break;
     case SW_MSG_LOCAL_SOURCE:
     case SW_MSG_LOCAL_COPY:
-        return take_local(en, msg, e);
+        rc = take_local(en, msg, e);
+        break;
     case SW_MSG_ERROR:
         sw_fail(&why, SW_ERR_CLOSED, "inferd ended the session: %.900s", msg->u.error.reason);
         rc = lose(en, SW_ERR_CLOSED, &why, e);
