@@ -19,6 +19,8 @@
 
 #define NS_PER_MS ((uint64_t)1000000)
 
+#define LAST_MESSAGES 64u /* looked through for why the other side ended */
+
 struct sw_channel {
     int fd;
     char peer[32];
@@ -167,6 +169,11 @@ int sw_channel_fd(const struct sw_channel *c)
     return c->fd;
 }
 
+bool sw_channel_broken(const struct sw_channel *c)
+{
+    return c->broken.code != 0;
+}
+
 /* ---- failing ---- */
 
 /* Remembers why the channel is broken. Returns the code in `why`, which is also put into *e. */
@@ -269,6 +276,18 @@ static int send_timeout(struct sw_channel *c, size_t sent, const char *kind, str
     return break_with(c, &why, e);
 }
 
+static bool last_words(struct sw_channel *c, struct sw_error *why);
+
+/* The other side does not read any more. If it said why, that is what is told. */
+static int send_failed(struct sw_channel *c, int err, const char *kind, struct sw_error *e)
+{
+    struct sw_error why;
+
+    if ((err == EPIPE || err == ECONNRESET) && last_words(c, &why))
+        return break_with(c, &why, e);
+    return gone(c, err, kind, e);
+}
+
 static int send_frame(struct sw_channel *c, struct iovec v[2], const int *fds, uint32_t n_fds,
     const char *kind, uint64_t deadline, struct sw_error *e)
 {
@@ -283,8 +302,9 @@ static int send_frame(struct sw_channel *c, struct iovec v[2], const int *fds, u
         else if (errno == EAGAIN || errno == EWOULDBLOCK) {
             if (wait_for(c, POLLOUT, deadline))
                 return send_timeout(c, sent, kind, e);
-        } else if (errno != EINTR)
-            return gone(c, errno, kind, e);
+        } else if (errno != EINTR) {
+            return send_failed(c, errno, kind, e);
+        }
     }
     return 0;
 }
@@ -442,6 +462,25 @@ int sw_channel_receive(struct sw_channel *c, uint64_t deadline, const char *what
     return rc ? break_with(c, &why, e) : 0;
 }
 
+/* Looks for an ERROR among what arrived before the end. */
+static bool last_words(struct sw_channel *c, struct sw_error *why)
+{
+    bool found = false;
+
+    for (unsigned i = 0; i < LAST_MESSAGES && !found; i++) {
+        struct sw_msg *msg;
+
+        if (sw_channel_receive(c, SW_NO_WAIT, "its last words", &msg, NULL))
+            return false;
+        found = msg->kind == SW_MSG_ERROR;
+        if (found)
+            sw_fail(why, msg->u.error.code < 0 ? msg->u.error.code : SW_ERR_CLOSED,
+                "%s ended the session: %.900s", c->peer, msg->u.error.reason);
+        sw_msg_free(msg);
+    }
+    return found;
+}
+
 /* ---- the handshake ---- */
 
 static int greet_failed(const struct sw_channel *c, struct sw_error *e, int rc)
@@ -479,8 +518,8 @@ int sw_channel_greet(struct sw_channel *c, struct sw_handshake *h, uint64_t dead
     return rc ? greet_failed(c, e, rc) : 0;
 }
 
-static int greet_as(struct sw_channel *c, const struct sw_identity *self, enum sw_role role,
-    uint64_t deadline, struct sw_error *e)
+static int greet_as(
+    struct sw_channel *c, const struct sw_identity *self, uint64_t deadline, struct sw_error *e)
 {
     struct sw_handshake *h = sw_handshake_dial(self, false, NULL);
     struct sw_peer peer;
@@ -490,21 +529,18 @@ static int greet_as(struct sw_channel *c, const struct sw_identity *self, enum s
         return sw_fail(e, SW_ERR_NOMEM, "no memory or randomness for a handshake with %s", c->peer);
     rc = sw_channel_greet(c, h, deadline, &peer, e);
     sw_handshake_free(h);
-    if (!rc && peer.role != role)
-        return sw_fail(e, SW_ERR_INVALID, "the socket is that of a %s, not of %s: give %s's path",
-            sw_role_name(peer.role), c->peer, c->peer);
     return rc;
 }
 
 int sw_channel_dial(const char *path, const char *daemon, const struct sw_identity *self,
-    enum sw_role role, uint64_t deadline, struct sw_channel **channel, struct sw_error *e)
+    uint64_t deadline, struct sw_channel **channel, struct sw_error *e)
 {
     struct sw_channel *c;
     int rc = sw_channel_connect(path, daemon, deadline, &c, e);
 
     if (rc)
         return rc;
-    rc = greet_as(c, self, role, deadline, e);
+    rc = greet_as(c, self, deadline, e);
     if (rc) {
         sw_channel_free(c);
         return sw_error_context(e, rc, "%s", path);

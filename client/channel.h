@@ -35,9 +35,9 @@ int sw_channel_adopt(int fd, const char *peer, struct sw_channel **channel, stru
 int sw_channel_greet(struct sw_channel *c, struct sw_handshake *h, uint64_t deadline,
     struct sw_peer *peer, struct sw_error *e);
 
-/* Connects, and proves who both are on a UNIX socket: a daemon of this role must answer. */
+/* Connects, and shakes hands as this dialler. */
 int sw_channel_dial(const char *path, const char *daemon, const struct sw_identity *self,
-    enum sw_role role, uint64_t deadline, struct sw_channel **channel, struct sw_error *e);
+    uint64_t deadline, struct sw_channel **channel, struct sw_error *e);
 
 /* Sends a message (borrowed) and n_fds descriptors beside it (borrowed; those in msg are not
  * sent). */
@@ -51,6 +51,8 @@ int sw_channel_receive(struct sw_channel *c, uint64_t deadline, const char *what
 
 /* Readable when a message, or a part of one, is there: nothing is read ahead of a message. */
 int sw_channel_fd(const struct sw_channel *c);
+
+bool sw_channel_broken(const struct sw_channel *c);
 
 /* Closes the socket. Accepts NULL. */
 void sw_channel_free(struct sw_channel *c);

@@ -18,7 +18,7 @@ int engine_connect(struct sw_engine *en, uint64_t deadline, struct sw_error *e)
     if (rc)
         return rc;
     en->instance = self.instance;
-    return sw_channel_dial(en->socket, "inferd", &self, SW_ROLE_INFERD, deadline, &en->channel, e);
+    return sw_channel_dial(en->socket, "inferd", &self, deadline, &en->channel, e);
 }
 
 void engine_disconnect(struct sw_engine *en)

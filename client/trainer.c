@@ -43,8 +43,8 @@ static int dial(struct sw_trainer *t, const char *socket, struct sw_error *e)
     if (rc)
         return rc;
     t->instance = self.instance;
-    rc = sw_channel_dial(socket ? socket : SW_TRAINERD_SOCKET, "trainerd", &self, SW_ROLE_TRAINERD,
-        deadline, &t->channel, e);
+    rc = sw_channel_dial(
+        socket ? socket : SW_TRAINERD_SOCKET, "trainerd", &self, deadline, &t->channel, e);
     if (rc)
         return rc;
     msg = sw_msg_new(SW_MSG_TRAINER_OPEN);

@@ -61,7 +61,7 @@ struct sw_trainer {
     struct sw_error outcome; /* of the reply */
 
     struct sw_error over;  /* the version begun was given up: the next call says so */
-    struct sw_error fault; /* the session is closed */
+    struct sw_error fault; /* the session is closed; its code, until it was told, is the cause's */
     atomic_bool trouble;   /* one of the two is set: for puts */
 
     uint64_t requests;
@@ -79,11 +79,11 @@ void trainer_send_abort(struct sw_trainer *t, uint64_t version, const char *reas
 /* Handles what has arrived, without waiting. */
 void trainer_look(struct sw_trainer *t);
 /* Start of a call: looks; SW_ERR_ABORTED once when the version begun was given up, SW_ERR_CLOSED
- * when the session is closed. */
+ * (or at first the cause's own code) when the session is closed. */
 int trainer_enter(struct sw_trainer *t, struct sw_error *e);
 /* The version begun is over: acknowledges, and tells why. */
 int trainer_take_over(struct sw_trainer *t, struct sw_error *e);
-int trainer_closed(const struct sw_trainer *t, struct sw_error *e);
+int trainer_closed(struct sw_trainer *t, struct sw_error *e);
 
 /* Waits until `done` says so. SW_ERR_TIMEOUT names `what`. */
 int trainer_await(struct sw_trainer *t, bool (*done)(const struct sw_trainer *t), uint64_t deadline,

@@ -16,13 +16,18 @@
 
 int trainer_post(struct sw_trainer *t, struct sw_msg *msg, uint64_t deadline, struct sw_error *e)
 {
+    struct sw_error why;
     int rc;
 
     if (!msg)
         return sw_fail(e, SW_ERR_NOMEM, "no memory for a message to trainerd");
-    rc = sw_channel_send(t->channel, msg, NULL, 0, deadline, e);
+    rc = sw_channel_send(t->channel, msg, NULL, 0, deadline, &why);
     sw_msg_free(msg);
-    return rc;
+    if (!rc)
+        return 0;
+    if (rc != SW_ERR_TIMEOUT && t->declared && sw_channel_broken(t->channel))
+        rc = SW_ERR_CLOSED; /* what an ERROR was about no longer matters */
+    return sw_fail(e, rc, "%s", why.text);
 }
 
 void trainer_send_abort(struct sw_trainer *t, uint64_t version, const char *reason)
@@ -222,9 +227,13 @@ static int take(struct sw_trainer *t, struct sw_msg *msg, struct sw_error *e)
 
 /* ---- receiving ---- */
 
-int trainer_closed(const struct sw_trainer *t, struct sw_error *e)
+/* The first call that hears of it gets the code of the cause. */
+int trainer_closed(struct sw_trainer *t, struct sw_error *e)
 {
-    return sw_fail(e, SW_ERR_CLOSED, "%s (close this trainer and open another one)", t->fault.text);
+    const int code = t->fault.code;
+
+    t->fault.code = SW_ERR_CLOSED;
+    return sw_fail(e, code, "%s (close this trainer and open another one)", t->fault.text);
 }
 
 /* One message. Everything but SW_ERR_TIMEOUT ends the session. */
@@ -241,11 +250,11 @@ static int receive(struct sw_trainer *t, uint64_t deadline, const char *what, st
         rc = take(t, msg, &why);
     if (!rc)
         return 0;
-    if (rc != SW_ERR_TIMEOUT) {
-        sw_fail(&t->fault, SW_ERR_CLOSED, "%.960s", why.text);
-        atomic_store(&t->trouble, true);
-    }
-    return sw_fail(e, rc, "%s", why.text);
+    if (rc == SW_ERR_TIMEOUT)
+        return sw_fail(e, rc, "%s", why.text);
+    sw_fail(&t->fault, rc, "%.960s", why.text);
+    atomic_store(&t->trouble, true);
+    return e ? trainer_closed(t, e) : rc;
 }
 
 void trainer_look(struct sw_trainer *t)
