@@ -215,6 +215,8 @@ static int wait_for(const struct sw_channel *c, short events, uint64_t deadline)
     uint64_t now, ms;
     int n;
 
+    if (deadline == SW_NO_WAIT)
+        return SW_ERR_TIMEOUT;
     do {
         now = sw_clock_ns();
         /* Rounded up, so that the last wait does not turn into a spin. */

@@ -673,6 +673,43 @@ START_TEST(puts_at_the_same_time)
 }
 END_TEST
 
+#define RACES 400
+
+static pthread_barrier_t line;
+
+static void *race(void *arg)
+{
+    struct many *m = arg;
+
+    for (int i = 0; i < RACES; i++) {
+        pthread_barrier_wait(&line);
+        atomic_fetch_add(&m->twice, many_put(m, 0) == SW_ERR_EXISTS);
+        if (pthread_barrier_wait(&line) == PTHREAD_BARRIER_SERIAL_THREAD) {
+            m->counters[0] = 0;
+            sw_executor_begin(m->x, m->data, m->counters);
+        }
+    }
+    return NULL;
+}
+
+/* Two puts of one tensor, at once: one of them is refused, in every version. */
+START_TEST(the_same_tensor_at_the_same_time)
+{
+    static struct many m;
+    pthread_t other;
+
+    many_start(&m, 1, 1, 1);
+    pthread_barrier_init(&line, NULL, 2);
+    ck_assert_int_eq(pthread_create(&other, NULL, race, &m), 0);
+    race(&m);
+    pthread_join(other, NULL);
+    ck_assert_uint_eq(atomic_load(&m.twice), RACES);
+    ck_assert_int_eq(many_put(&m, 0), 0);
+    many_check_and_end(&m);
+    pthread_barrier_destroy(&line);
+}
+END_TEST
+
 START_TEST(one_put_by_several_threads)
 {
     static struct many m;
@@ -699,6 +736,7 @@ int main(void)
     tcase_add_test(c, puts_land_in_tiles);
     tcase_add_test(c, wrong_values_are_refused);
     tcase_add_test(c, puts_at_the_same_time);
+    tcase_add_test(c, the_same_tensor_at_the_same_time);
     tcase_add_test(c, one_put_by_several_threads);
     tcase_set_timeout(c, 60);
     tcase_set_timeout(pure, 60);

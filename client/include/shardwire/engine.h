@@ -72,7 +72,10 @@ SW_API int sw_engine_alias(sw_engine *en, const char *name, const char *of, stru
 /*
  * Registers all of it. After SW_ERR_CLOSED from any call (inferd went away) call it again, with
  * back-off, until it succeeds: it connects anew and tells what the memory holds. It refuses with
- * SW_ERR_EXISTS while another living process holds the same engine and rank.
+ * SW_ERR_EXISTS while another living process holds the same engine and rank. If the engine was
+ * paused then and its memory is clean, its next event is RESUME (of update 0); if the memory may
+ * have been written, it stays paused until an update repairs it. An event that was not acknowledged
+ * is void.
  */
 SW_API int sw_engine_register(sw_engine *en, struct sw_error *e);
 
@@ -102,7 +105,8 @@ SW_API int sw_engine_ack(
     sw_engine *en, const struct sw_event *event, int code, const char *reason, struct sw_error *e);
 
 /* A descriptor that is readable when sw_engine_next_event has something to do; -1 = not connected.
- * It changes when the engine registers again. */
+ * It changes when the engine registers again; call sw_engine_next_event once after that in any
+ * case: it may have to resume the engine by itself. */
 SW_API int sw_engine_fd(const sw_engine *en);
 
 /* The version that the memory holds, 0 = none of ours; *paused (may be NULL): 1 between PAUSE and

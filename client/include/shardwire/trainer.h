@@ -92,19 +92,22 @@ struct sw_publish_result {
 };
 
 /* Connects and takes the rank. SW_ERR_CLOSED when no daemon answers ("is trainerd running? tried
- * ..."); SW_ERR_EXISTS when a living process holds the rank (its pid is named). Strings are copied.
- */
+ * ..."), SW_ERR_AUTH without permission or for another group. SW_ERR_EXISTS when a living process
+ * holds the rank (its pid is named): trainerd says so on its own, so that it may be declare that
+ * tells. Strings are copied. */
 SW_API int sw_trainer_open(
     const struct sw_trainer_options *options, sw_trainer **trainer, struct sw_error *e);
 
 /* Declares all source tensors of this rank (strings copied); replaces an earlier declaration. Not
- * between begin and end. The same declaration as last time keeps plan and replica. */
+ * between begin and end. The same declaration as last time keeps plan and replica. One that
+ * trainerd refuses leaves nothing declared; SW_ERR_TIMEOUT ends the session. */
 SW_API int sw_trainer_declare(
     sw_trainer *t, const struct sw_source_tensor *tensors, size_t n, struct sw_error *e);
 
 /* Starts staging a version. `version` is greater than every one ever begun in the group
  * (SW_ERR_VERSION otherwise); 0 asks for the next one. *begun (may be NULL) gets it. timeout_ms 0 =
- * the coordinator's deadline decides. On an error nothing is begun. */
+ * the coordinator's deadline decides (but an hour at most, here as in end and wait: a stopped
+ * daemon keeps no deadlines). On an error nothing is begun. */
 SW_API int sw_trainer_begin(
     sw_trainer *t, uint64_t version, uint32_t timeout_ms, uint64_t *begun, struct sw_error *e);
 
@@ -119,7 +122,9 @@ SW_API int sw_trainer_put(
 
 /* Says that this rank has put everything, and waits until the whole world has and the version is
  * staged. SW_ERR_STATE with the names of the first tensors missing: put them and end again. With
- * SW_ERR_ABORTED the version is over (another rank gave up, alias sources differ, ...). */
+ * SW_ERR_ABORTED the version is over (another rank gave up, alias sources differ, ...); put,
+ * publish and wait may return it too, when they hear of it first. After SW_ERR_TIMEOUT end is still
+ * under way: call it again (no puts in between), or abort. */
 SW_API int sw_trainer_end(sw_trainer *t, uint32_t timeout_ms, struct sw_error *e);
 
 /* Gives the version up, between begin and publish. Also when nothing is begun (then it does
