@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <check.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -673,21 +674,25 @@ START_TEST(puts_at_the_same_time)
 }
 END_TEST
 
-#define RACES 400
+#define RACES 5000
 
 static pthread_barrier_t line;
+static atomic_uint ready;
 
 static void *race(void *arg)
 {
     struct many *m = arg;
 
     for (int i = 0; i < RACES; i++) {
-        pthread_barrier_wait(&line);
+        atomic_fetch_add(&ready, 1); /* closer together than a barrier lets them go */
+        while (atomic_load(&ready) < 2u * (unsigned)(i + 1))
+            sched_yield();
         atomic_fetch_add(&m->twice, many_put(m, 0) == SW_ERR_EXISTS);
         if (pthread_barrier_wait(&line) == PTHREAD_BARRIER_SERIAL_THREAD) {
             m->counters[0] = 0;
             sw_executor_begin(m->x, m->data, m->counters);
         }
+        pthread_barrier_wait(&line);
     }
     return NULL;
 }
