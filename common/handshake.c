@@ -20,7 +20,7 @@
 
 #include "common/error.h"
 
-#define SOFTWARE "shardwire"
+#define SOFTWARE "shardwire " SW_VERSION
 #define PROOF_LABEL "shardwire handshake 1"
 #define SECRET_FILE_MAX 4096
 

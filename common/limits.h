@@ -66,6 +66,7 @@
 #define SW_TOKEN_MS 30000       /* inferd: a data token is good for this long */
 #define SW_RECONNECT_MIN_MS 100 /* back-off of dialling the coordinator */
 #define SW_RECONNECT_MAX_MS 5000
+#define SW_TCP_SILENT_MS 30000 /* both: a TCP peer that acknowledges nothing is taken for gone */
 #define SW_CLIENT_MS 30000 /* libshardwire: a request that the daemon answers by itself */
 
 #endif

@@ -203,7 +203,14 @@ END_TEST
 
 static void log_foreign_stream(void)
 {
-    setenv("JOURNAL_STREAM", "1:2", 1);
+    struct stat st;
+    char stream[64];
+
+    /* The right device, another inode: stderr was redirected after the service had started. */
+    ck_assert_int_eq(fstat(STDERR_FILENO, &st), 0);
+    snprintf(stream, sizeof(stream), "%llu:%llu", (unsigned long long)st.st_dev,
+        (unsigned long long)st.st_ino + 1);
+    setenv("JOURNAL_STREAM", stream, 1);
     log_plain();
     setenv("JOURNAL_STREAM", "nonsense", 1);
     log_plain();

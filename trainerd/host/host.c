@@ -709,6 +709,15 @@ int sw_host_live_buffer(const struct sw_host *h, uint32_t rank, uint64_t version
     return r && r->live_version == version && version ? r->live_buffer : -1;
 }
 
+bool sw_host_awaits_death(const struct sw_host *h, uint64_t session)
+{
+    for (const struct rank *r = h->ranks; r; r = r->next)
+        for (unsigned b = 0; b < SW_HOST_BUFFERS; b++)
+            if (r->buffers[b].writer == session)
+                return true;
+    return false;
+}
+
 static json_t *rank_status(const struct sw_host *h, const struct rank *r)
 {
     json_t *buffers = json_array();

@@ -89,6 +89,9 @@ uint64_t sw_host_deadline(const struct sw_host *h);
 /* Which buffer holds rank's bytes of this version for publishing; -1 = none. */
 int sw_host_live_buffer(const struct sw_host *h, uint32_t rank, uint64_t version);
 
+/* Whether the death of this session's process is still of interest: it may write to a buffer. */
+bool sw_host_awaits_death(const struct sw_host *h, uint64_t session);
+
 /* For status (a new reference). */
 json_t *sw_host_status(const struct sw_host *h, uint64_t now_ns);
 
