@@ -164,7 +164,7 @@ static int start_shard(struct writer *w, uint32_t shard, struct sw_error *e)
         code = sw_file_pwrite(w->fds[shard], name, bytes, header_bytes, 0, e);
     free(bytes);
     at = header_bytes;
-    for (size_t i = 0; i < m->n; i++) {
+    for (size_t i = 0; !code && i < m->n; i++) {
         if (w->shard_of[i] != shard)
             continue;
         add_blocks(w, &m->tensors[i], shard, at);
