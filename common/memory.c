@@ -124,12 +124,12 @@ static bool read_number(const char *path, const char *key, uint64_t *value)
 /* What one cgroup leaves free; UINT64_MAX without a limit. Its page cache can be had back. */
 static uint64_t cgroup_room(const char *dir)
 {
-    char path[PATH_MAX];
+    char path[PATH_MAX + 32];
     uint64_t max, current, cache;
 
-    if (snprintf(path, sizeof(path), "%s/memory.max", dir) >= (int)sizeof(path) ||
-        !read_number(path, NULL, &max))
-        return UINT64_MAX;
+    snprintf(path, sizeof(path), "%s/memory.max", dir);
+    if (!read_number(path, NULL, &max))
+        return UINT64_MAX; /* "max", or no such controller */
     snprintf(path, sizeof(path), "%s/memory.current", dir);
     if (!read_number(path, NULL, &current))
         return UINT64_MAX;

@@ -45,7 +45,8 @@ enum sw_transform {
 
 /*
  * How a box of a source tensor goes into a tile: loops over `len`, reading the put value through
- * its own strides and writing at dst_stride. Equal tensors share one template.
+ * its own strides and writing at dst_stride. Equal tensors share one template. Elements that are no
+ * whole bytes are dense along the last dimension, whose dst_stride is 0 then.
  */
 struct sw_load_template {
     enum sw_transform transform;

@@ -174,7 +174,7 @@ static void write_file(const char *path, const char *text, size_t n)
 
 static void setup(void)
 {
-    strcpy(directory + strlen(directory) - 6, "XXXXXX");
+    snprintf(directory, sizeof(directory), "/tmp/sw-options-XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(directory));
     snprintf(default_file, sizeof(default_file), "%s/inferd.conf", directory);
     snprintf(named_file, sizeof(named_file), "%s/other.conf", directory);
@@ -552,7 +552,7 @@ START_TEST(file_longest_line)
 
     for (; n < 1000; n++) {
         memset(text + start, 'a', n);
-        strcpy(text + start + n, "\n");
+        memcpy(text + start + n, "\n", 2);
         write_file(default_file, text, strlen(text));
         if (parse(&long_program, "") != 0)
             break;

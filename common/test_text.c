@@ -17,6 +17,7 @@ static const struct {
     {"gr\xc3\xbc\xc3\x9f \xe6\x97\xa5 \xf0\x9f\x98\x80",
         "gr\xc3\xbc\xc3\x9f \xe6\x97\xa5 \xf0\x9f\x98\x80"},
     {"c1 \xc2\x85 x", "c1 \\u0085 x"},
+    /* NOLINTNEXTLINE(misc-misleading-bidirectional): what is tested */
     {"bidi \xe2\x80\xae x", "bidi \\u202e x"},
     {"line \xe2\x80\xa8 x", "line \\u2028 x"},
     {"lone \x80 x", "lone \\x80 x"},
@@ -38,6 +39,7 @@ END_TEST
 /* Whatever the room, the result is inside it, and is the whole or ends in "...". */
 START_TEST(fits_any_room)
 {
+    /* NOLINTNEXTLINE(misc-misleading-bidirectional): what is tested */
     static const char in[] = "a\n\xc3\xbc\x01\xe2\x80\xae\xf0\x9f\x98\x80 and the rest";
     char whole[128];
 

@@ -5,7 +5,7 @@
 #include "common/log.h"
 #include "trainerd/writer/writer.h"
 
-static const char *const transports[] = {"auto", "tcp", "local", "null", NULL};
+static const char *const transports[] = {"auto", "tcp", "local", NULL};
 
 #define F(member) SW_FIELD(struct sw_trainerd_config, member)
 #define DURATION(option, member, standard, text)                                                   \
@@ -94,7 +94,7 @@ static const struct sw_option options[] = {
         .names = transports,
         .number = SW_WRITER_AUTO,
         .help = "how bytes travel: auto takes local for engines that are provably on this host, "
-                "else tcp; null sends nothing"},
+                "else tcp"},
     {.name = "tcp-connections",
         .type = SW_OPTION_UINT,
         F(tcp_connections),

@@ -397,8 +397,7 @@ static void choose(struct delivery *d)
 {
     const struct sw_target *t = &d->programs->target;
     static const struct sw_transport *const forced[] = {[SW_WRITER_TCP] = &sw_transport_tcp,
-        [SW_WRITER_LOCAL] = &sw_transport_local,
-        [SW_WRITER_NULL] = &sw_transport_null};
+        [SW_WRITER_LOCAL] = &sw_transport_local};
 
     if (d->w->config.transport != SW_WRITER_AUTO) {
         d->transport = forced[d->w->config.transport];

@@ -22,7 +22,6 @@ enum sw_writer_transport { /* the option `transport`: which may be used */
     SW_WRITER_AUTO = 0, /* local where it can be proved that the target is on this host, else tcp */
     SW_WRITER_TCP,
     SW_WRITER_LOCAL,
-    SW_WRITER_NULL, /* nothing is written: planning and tests */
 };
 
 struct sw_writer_config {
