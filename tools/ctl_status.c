@@ -75,14 +75,18 @@ int sw_ctl_status(const struct sw_ctl *ctl)
 const json_t *sw_ctl_group_state(const json_t *document, struct sw_error *e)
 {
     const json_t *state = json_object_get(document, "group_state");
-    const char *coordinator = json_string_value(json_object_get(document, "coordinator"));
+    const json_t *who = json_object_get(document, "coordinator");
 
     if (json_is_object(state))
         return state;
-    if (!coordinator) /* inferd describes it with more than a name */
-        coordinator =
-            json_string_value(json_object_get(json_object_get(document, "coordinator"), "name"));
-    sw_fail(e, SW_ERR_STATE, "this daemon does not coordinate the group; ask its coordinator: %s",
-        coordinator && coordinator[0] ? coordinator : "unknown");
+    if (json_is_object(who)) /* inferd's document */
+        sw_fail(e, SW_ERR_STATE,
+            "this daemon does not coordinate the group; ask trainerd at %.255s, port "
+            "%" JSON_INTEGER_FORMAT,
+            json_string_value(json_object_get(who, "host")),
+            json_integer_value(json_object_get(who, "port")));
+    else
+        sw_fail(e, SW_ERR_STATE, "this daemon does not coordinate the group; ask %.255s",
+            json_string_length(who) ? json_string_value(who) : "its coordinator");
     return NULL;
 }

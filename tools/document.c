@@ -176,6 +176,7 @@ static void print_array(const json_t *array, unsigned indent, FILE *out)
     }
 }
 
+/* Scalars first: what comes after a section would look as if it belonged to it. */
 static void print_object(const json_t *object, unsigned indent, FILE *out)
 {
     const char *key;
@@ -185,15 +186,21 @@ static void print_object(const json_t *object, unsigned indent, FILE *out)
         return;
     json_object_foreach((json_t *)(uintptr_t)object, key, v)
     {
-        if (is_nothing(v))
+        if (!is_scalar(v) || is_nothing(v))
             continue;
         print_key(key, indent, out);
-        if (is_scalar(v))
-            print_scalar(key, v, out);
+        print_scalar(key, v, out);
+        fputc('\n', out);
+    }
+    json_object_foreach((json_t *)(uintptr_t)object, key, v)
+    {
+        if (is_scalar(v) || is_nothing(v))
+            continue;
+        print_key(key, indent, out);
         fputc('\n', out);
         if (json_is_object(v))
             print_object(v, indent + STEP, out);
-        else if (json_is_array(v))
+        else
             print_array(v, indent + STEP, out);
     }
 }

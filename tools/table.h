@@ -11,7 +11,8 @@ struct sw_table;
 /* NULL = no memory; all functions accept NULL. */
 struct sw_table *sw_table_new(void);
 
-/* Adds a cell to the last row. The text is copied (NULL = empty); what could confuse a terminal is escaped. */
+/* Adds a cell to the last row. The text is copied (NULL = empty); what could confuse a terminal is
+ * escaped. */
 void sw_table_cell(struct sw_table *t, const char *text);
 
 /* Ends the row. */
