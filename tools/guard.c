@@ -34,7 +34,8 @@ struct sw_guard {
     size_t n_blocks;
     struct block *blocks; /* the thread's, and resume's while it is paused */
     char (*hex)[65];
-    size_t *order;    /* weights, largest first */
+    size_t *order; /* weights, largest first */
+    atomic_uint_fast64_t rounds;
     atomic_bool halt; /* stop reading soon */
     pthread_t thread;
     bool started;
@@ -160,8 +161,11 @@ static void do_check(struct sw_guard *g)
 
     pthread_mutex_lock(&g->lock);
     set_due(g, g->interval_ms);
-    if (bad == NO_BLOCK)
+    if (bad == NO_BLOCK) {
+        if (!atomic_load(&g->halt))
+            atomic_fetch_add(&g->rounds, 1);
         return;
+    }
     g->dead = true;
     g->changed = (struct sw_guard_report){
         .news = SW_GUARD_CHANGED, .bytes = g->blocks[bad].bytes, .version = g->version};
@@ -306,6 +310,7 @@ void sw_guard_resume(struct sw_guard *g, uint64_t version, bool changed)
         g->blocks[i].known = false;
     g->paused = false;
     g->version = version;
+    atomic_store(&g->rounds, 0);
     atomic_store(&g->halt, false);
     set_due(g, 0);
     pthread_cond_broadcast(&g->wake);
@@ -318,6 +323,11 @@ void sw_guard_request(struct sw_guard *g)
     g->wanted = true;
     pthread_cond_broadcast(&g->wake);
     pthread_mutex_unlock(&g->lock);
+}
+
+uint64_t sw_guard_rounds(const struct sw_guard *g)
+{
+    return atomic_load(&g->rounds);
 }
 
 int sw_guard_fd(const struct sw_guard *g)

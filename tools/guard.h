@@ -46,6 +46,9 @@ void sw_guard_resume(struct sw_guard *g, uint64_t version, bool changed);
  * request. */
 void sw_guard_request(struct sw_guard *g);
 
+/* Whole rounds of checking since the last resume. */
+uint64_t sw_guard_rounds(const struct sw_guard *g);
+
 /* Readable when there is news; sw_guard_take takes one piece of it. */
 int sw_guard_fd(const struct sw_guard *g);
 void sw_guard_take(struct sw_guard *g, struct sw_guard_report *report);
