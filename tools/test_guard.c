@@ -170,6 +170,36 @@ START_TEST(test_allows_changes_of_an_update)
 }
 END_TEST
 
+/* A pause in the middle: digests are whole, of the version before the pause or of the one after. */
+START_TEST(test_pause_interrupts_digests)
+{
+    char want[2][65];
+
+    start(1);
+    for (int i = 0; i < 2; i++) {
+        memset(memory + MIB, i, 2 * MIB);
+        sw_guard_resume(guard, (uint64_t)i, true);
+        memcpy(want[i], digests().hex[2], sizeof(want[i]));
+        sw_guard_pause(guard);
+    }
+    ck_assert_str_eq(want[0], ZERO_2MIB);
+    for (unsigned i = 0; i < 60; i++) {
+        struct sw_guard_report r;
+        sw_guard_resume(guard, (i + 1) % 2, true);
+        sw_guard_request(guard);
+        poll(NULL, 0, (int)(i % 3)); /* so that pauses come at several moments */
+        sw_guard_pause(guard);
+        memset(memory + MIB, (int)i % 2, 2 * MIB);
+        sw_guard_resume(guard, i % 2, true);
+        r = take();
+        ck_assert_int_eq(r.news, SW_GUARD_DIGESTS);
+        ck_assert_str_eq(r.hex[2], want[r.version]);
+        sw_guard_pause(guard);
+    }
+    stop();
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("guard");
@@ -183,6 +213,7 @@ int main(void)
     tcase_add_test(c, test_sees_a_change);
     tcase_add_test(c, test_sees_a_change_in_a_pause);
     tcase_add_test(c, test_allows_changes_of_an_update);
+    tcase_add_test(c, test_pause_interrupts_digests);
     suite_add_tcase(suite, c);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
