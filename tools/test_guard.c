@@ -8,6 +8,8 @@
 #include "tools/guard.h"
 
 #define MIB ((size_t)1 << 20)
+#define C_BYTES (16 * MIB) /* enough to be interrupted in the middle */
+#define ALL_BYTES (MIB + C_BYTES)
 
 static uint8_t *memory, *others; /* the same pages twice: ours, and somebody's who writes late */
 static struct sw_weight items[3];
@@ -19,16 +21,16 @@ static void start(uint32_t interval_ms)
 {
     const int fd = memfd_create("test", MFD_CLOEXEC);
 
-    ck_assert_int_eq(ftruncate(fd, 3 * MIB), 0);
-    memory = mmap(NULL, 3 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    others = mmap(NULL, 3 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    ck_assert_int_eq(ftruncate(fd, ALL_BYTES), 0);
+    memory = mmap(NULL, ALL_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    others = mmap(NULL, ALL_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     ck_assert(memory != MAP_FAILED && others != MAP_FAILED);
     items[0] = (struct sw_weight){"a", memory, 3, 0};
     items[1] = (struct sw_weight){"b", memory, 3, 0}; /* a's storage */
-    items[2] = (struct sw_weight){"c", memory + MIB, 2 * MIB, 2};
+    items[2] = (struct sw_weight){"c", memory + MIB, C_BYTES, 2};
     regions[0] = (struct sw_weight_region){memory, MIB};
-    regions[1] = (struct sw_weight_region){memory + MIB, 2 * MIB};
+    regions[1] = (struct sw_weight_region){memory + MIB, C_BYTES};
     weights = (struct sw_weights){.n = 3, .n_regions = 2, .items = items, .regions = regions};
     memcpy(memory, "abc", 3);
     ck_assert_int_eq(sw_guard_new(&weights, 2, interval_ms, &guard, NULL), 0);
@@ -37,8 +39,8 @@ static void start(uint32_t interval_ms)
 static void stop(void)
 {
     sw_guard_free(guard);
-    munmap(memory, 3 * MIB);
-    munmap(others, 3 * MIB);
+    munmap(memory, ALL_BYTES);
+    munmap(others, ALL_BYTES);
     sw_guard_free(NULL);
 }
 
@@ -69,7 +71,7 @@ static struct sw_guard_report digests(void)
 }
 
 #define ABC "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-#define ZERO_2MIB "5647f05ec18958947d32874eeb788fa396a05d0bab7c1b71f112ceb7e9b31eee"
+#define ZERO_C "080acf35a507ac9849cfcba47dc2ad83e01b75663a516279c8b9d243b719643e" /* of 16 MiB */
 
 START_TEST(test_digests)
 {
@@ -81,7 +83,7 @@ START_TEST(test_digests)
     ck_assert_uint_eq(r.version, 7);
     ck_assert_str_eq(r.hex[0], ABC);
     ck_assert_str_eq(r.hex[1], ABC);
-    ck_assert_str_eq(r.hex[2], ZERO_2MIB);
+    ck_assert_str_eq(r.hex[2], ZERO_C);
     stop();
 }
 END_TEST
@@ -161,7 +163,7 @@ START_TEST(test_allows_changes_of_an_update)
         sw_guard_resume(guard, (uint64_t)i, true);
         digests();
         sw_guard_pause(guard);
-        memset(memory, i, 3 * MIB);
+        memset(memory, i, ALL_BYTES);
     }
     sw_guard_resume(guard, 30, true);
     digests();
@@ -177,19 +179,19 @@ START_TEST(test_pause_interrupts_digests)
 
     start(1);
     for (int i = 0; i < 2; i++) {
-        memset(memory + MIB, i, 2 * MIB);
+        memset(memory + MIB, i, C_BYTES);
         sw_guard_resume(guard, (uint64_t)i, true);
         memcpy(want[i], digests().hex[2], sizeof(want[i]));
         sw_guard_pause(guard);
     }
-    ck_assert_str_eq(want[0], ZERO_2MIB);
+    ck_assert_str_eq(want[0], ZERO_C);
     for (unsigned i = 0; i < 60; i++) {
         struct sw_guard_report r;
         sw_guard_resume(guard, (i + 1) % 2, true);
         sw_guard_request(guard);
         poll(NULL, 0, (int)(i % 3)); /* so that pauses come at several moments */
         sw_guard_pause(guard);
-        memset(memory + MIB, (int)i % 2, 2 * MIB);
+        memset(memory + MIB, (int)i % 2, C_BYTES);
         sw_guard_resume(guard, i % 2, true);
         r = take();
         ck_assert_int_eq(r.news, SW_GUARD_DIGESTS);
