@@ -33,7 +33,7 @@ static int show(const struct sw_result *r)
         .n_engines = r->n,
         .engines = engines};
     struct sw_error e = {0};
-    int status = SW_CTL_OK;
+    int status = r->error.code ? SW_CTL_FAILED : SW_CTL_OK;
 
     if (!engines) {
         sw_fail(&e, SW_ERR_NOMEM, "no memory for %u engines", r->n);
@@ -45,7 +45,9 @@ static int show(const struct sw_result *r)
         status = sw_ctl_print_result(&result);
     if (r->error.code) {
         sw_fail(&e, r->error.code, "%s", r->error.reason);
-        status = sw_ctl_fail("publish", &e);
+        sw_ctl_fail("publish", &e);
+        if (r->error.code != SW_ERR_PARTIAL)
+            status = SW_CTL_FAILED;
     }
     free(engines);
     return status;

@@ -18,11 +18,11 @@ int sw_ctl_push(const struct sw_ctl *ctl)
     code = sw_trainer_publish(trainer, version, &e);
     if (!code)
         code = sw_trainer_wait(trainer, version, ctl->timeout_ms, &result, &e);
-    status = SW_CTL_OK;
+    status = SW_CTL_FAILED;
     if (!code || code == SW_ERR_PARTIAL)
         status = sw_ctl_print_result(&result);
     if (code)
-        status = sw_ctl_fail("push", &e);
+        sw_ctl_fail("push", &e);
     sw_trainer_close(trainer);
     return status;
 }

@@ -50,5 +50,7 @@ int sw_ctl_print_result(const struct sw_publish_result *r)
         live += r->engines[i].live != 0;
     }
     sw_table_print(t, 0, stdout);
-    return live == r->n_engines ? SW_CTL_OK : SW_CTL_PARTIAL;
+    if (live == r->n_engines)
+        return SW_CTL_OK;
+    return live ? SW_CTL_PARTIAL : SW_CTL_FAILED;
 }

@@ -202,5 +202,5 @@ int sw_ctl_fail(const char *what, const struct sw_error *e)
 {
     fflush(stdout);
     fprintf(stderr, "shardctl: %s: %s\n", what, e->text);
-    return e->code == SW_ERR_PARTIAL ? SW_CTL_PARTIAL : SW_CTL_FAILED;
+    return SW_CTL_FAILED;
 }

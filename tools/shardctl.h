@@ -34,11 +34,11 @@ int sw_ctl_status(const struct sw_ctl *ctl);
 int sw_ctl_engines(const struct sw_ctl *ctl);
 int sw_ctl_live(const struct sw_ctl *ctl);
 
-/* "shardctl: what: text" on standard error; returns SW_CTL_FAILED, or SW_CTL_PARTIAL for
- * SW_ERR_PARTIAL. */
+/* "shardctl: what: text" on standard error; returns SW_CTL_FAILED. */
 int sw_ctl_fail(const char *what, const struct sw_error *e);
 
-/* The outcome of a publish, one line for each engine; returns the exit status that it means. */
+/* The outcome of a publish, one line for each engine; returns the exit status that it means: OK,
+ * PARTIAL, or FAILED when no engine is live. */
 int sw_ctl_print_result(const struct sw_publish_result *r);
 
 /* The daemon's status document; the caller owns *document. Falls back to inferd's socket when no
