@@ -9,6 +9,7 @@
 #define ALIGN ((size_t)16)
 #define FIRST_BLOCK ((size_t)512)
 #define LARGEST_BLOCK ((size_t)256 << 10)
+#define LARGE ((size_t)64 << 10) /* from here on, an allocation has a block of its own */
 
 struct sw_arena_block {
     struct sw_arena_block *next;
@@ -28,7 +29,7 @@ static struct sw_arena_block *block_new(const struct sw_arena *a, size_t bytes)
     size_t size = a->head ? a->head->size : FIRST_BLOCK / 2;
 
     size = size < LARGEST_BLOCK / 2 ? size * 2 : LARGEST_BLOCK;
-    if (size < bytes)
+    if (size < bytes || bytes >= LARGE)
         size = bytes;
     if (size > SIZE_MAX - sizeof(*block))
         return NULL;
@@ -36,6 +37,18 @@ static struct sw_arena_block *block_new(const struct sw_arena *a, size_t bytes)
     if (block)
         block->size = size;
     return block;
+}
+
+/* A block that is full at once goes behind the head, whose free rest stays in use. */
+static void link_block(struct sw_arena *a, struct sw_arena_block *block, bool full)
+{
+    if (full && a->head) {
+        block->next = a->head->next;
+        a->head->next = block;
+    } else {
+        block->next = a->head;
+        a->head = block;
+    }
 }
 
 static bool over_budget(const struct sw_arena *a, size_t bytes)
@@ -57,8 +70,7 @@ void *sw_arena_alloc(struct sw_arena *a, size_t bytes)
         block = block_new(a, bytes);
         if (!block)
             return NULL;
-        block->next = a->head;
-        a->head = block;
+        link_block(a, block, bytes >= LARGE);
     }
     out = block->data + block->used;
     block->used += bytes;

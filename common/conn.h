@@ -69,6 +69,11 @@ void sw_conn_close(struct sw_conn *c, const char *reason);
  * Only when nothing is queued or half-read; -1 otherwise. The caller owns the descriptor. */
 int sw_conn_detach(struct sw_conn *c);
 
+/* Puts a filter in (copied; the connection frees its state). Before the first byte: right after
+ * sw_conn_dial, or in sw_listener_handlers.connected. Not for connections that carry descriptors.
+ */
+void sw_conn_set_filter(struct sw_conn *c, const struct sw_filter *filter);
+
 void sw_conn_set_handlers(struct sw_conn *c, const struct sw_conn_handlers *handlers, void *arg);
 const struct sw_peer *sw_conn_peer(const struct sw_conn *c);
 const char *sw_conn_name(const struct sw_conn *c); /* for messages: "trainerd@host (1.2.3.4:555)" */
@@ -86,6 +91,9 @@ struct sw_listener_handlers {
     void (*accepted)(struct sw_conn *c, void *arg);
     /* A connection that failed before it was proven (for the log). */
     void (*refused)(const struct sw_error *why, void *arg);
+    /* A socket was accepted, and nothing is known about it: the moment for sw_conn_set_filter. May
+     * be NULL. */
+    void (*connected)(struct sw_conn *c, void *arg);
 };
 struct sw_listen {
     const char *host;        /* TCP: address ... */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define SW_ERROR_IMPLEMENTATION
 #include "common/error.h"
 
 #include <stdarg.h>

@@ -19,4 +19,12 @@ int sw_fail_errno(struct sw_error *e, int code, int err, const char *format, ...
 int sw_error_context(struct sw_error *e, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* The analyzer sees one file at a time: tell it that these return the code that they are given, so
+ * that it does not follow a failure as a success. */
+#if defined(__clang_analyzer__) && !defined(SW_ERROR_IMPLEMENTATION)
+#define sw_fail(e, code, ...) ((void)sw_fail(e, code, __VA_ARGS__), (code))
+#define sw_fail_errno(e, code, ...) ((void)sw_fail_errno(e, code, __VA_ARGS__), (code))
+#define sw_error_context(e, code, ...) ((void)sw_error_context(e, code, __VA_ARGS__), (code))
+#endif
+
 #endif

@@ -10,7 +10,7 @@
 #define SW_PROTOCOL_MIN 1
 #define SW_PROTOCOL_MAX 1
 #define SW_FRAME_MAX (1u << 20)           /* one control frame's payload */
-#define SW_FRAME_FDS_MAX 16               /* descriptors that one frame may carry */
+#define SW_FRAME_FDS_MAX 64               /* descriptors that one frame may carry */
 #define SW_DECODE_BYTES_MAX (8u << 20)    /* memory that decoding one frame may take */
 #define SW_DECODE_COUNT_MAX 200000u       /* and the allocations that it may make */
 #define SW_PART_ITEMS_MAX 4096            /* items in one part of a long manifest */
@@ -24,11 +24,11 @@
 /* ---- what one group may hold ---- */
 #define SW_TENSORS_MAX 1000000u    /* source tensors of one trainer rank */
 #define SW_PARAMETERS_MAX 1000000u /* parameters of one engine rank */
-#define SW_REGIONS_MAX 4096u       /* regions of one engine rank */
-#define SW_WORLD_MAX 16384u        /* trainer ranks, or ranks of one engine */
-#define SW_ENGINES_MAX 4096u       /* engines of one group */
-#define SW_EXTENTS_MAX 16000000u   /* extents of one write program */
-#define SW_BYTES_MAX (1ull << 46)  /* one tensor, region or replica: 64 TiB */
+#define SW_REGIONS_MAX 64u   /* regions of one engine rank: their descriptors come in one frame */
+#define SW_WORLD_MAX 16384u  /* trainer ranks, or ranks of one engine */
+#define SW_ENGINES_MAX 4096u /* engines of one group */
+#define SW_EXTENTS_MAX 16000000u  /* extents of one write program */
+#define SW_BYTES_MAX (1ull << 46) /* one tensor, region or replica: 64 TiB */
 
 /* ---- where ---- */
 #define SW_TRAINERD_PORT 7470
@@ -66,6 +66,7 @@
 #define SW_TOKEN_MS 30000       /* inferd: a data token is good for this long */
 #define SW_RECONNECT_MIN_MS 100 /* back-off of dialling the coordinator */
 #define SW_RECONNECT_MAX_MS 5000
-#define SW_CLIENT_MS 30000 /* libshardwire: a request that the daemon answers by itself */
+#define SW_TCP_SILENT_MS 30000 /* both: a TCP peer that acknowledges nothing is taken for gone */
+#define SW_CLIENT_MS 30000     /* libshardwire: a request that the daemon answers by itself */
 
 #endif

@@ -41,4 +41,9 @@ void sw_memory_unmap(void *base, uint64_t bytes); /* accepts NULL */
 /* memcpy split over up to `threads` threads (1 = the caller alone). Regions must not overlap. */
 void sw_memory_copy(void *dst, const void *src, size_t bytes, unsigned threads);
 
+/* Calls run(i, n, arg) for i = 0 .. n - 1 at the same time, n = `threads` (at least 1, at most 64);
+ * part 0 runs in the caller, as do those for which no thread can be had. */
+void sw_memory_parallel(
+    unsigned threads, void (*run)(unsigned i, unsigned n, void *arg), void *arg);
+
 #endif

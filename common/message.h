@@ -3,7 +3,8 @@
  * Every message of the control channel, decoded. docs/protocol.md tells who sends what, and when.
  *
  * A struct sw_msg is one heap object: strings and arrays lie in its arena, and sw_msg_free releases
- * all of it. No string in a decoded message is NULL (absent = ""), no array pointer is used with a
+ * all of it. No string in a decoded message is NULL (absent = "", only
+ * sw_parameter.alias_of is NULL then), no array pointer is used with a
  * count of 0, every count is within limits.h, and enum values are known ones: the codec sees to it.
  * Descriptors travel beside the bytes: `fds` are owned by the message and closed by sw_msg_free,
  * unless taken with sw_msg_take_fd.

@@ -15,6 +15,14 @@
 #include "common/conn.h"
 #include "common/message.h"
 
+/* ---- threads that move bytes (tcp) ---- */
+
+/* Counts references: the maker has one, each path and port another. The last one to go ends the
+ * threads (on the thread that lets go: a loop's, never one of them). threads 0 = min(4, CPUs). */
+struct sw_io_pool;
+int sw_io_pool_new(unsigned threads, struct sw_io_pool **out, struct sw_error *e);
+void sw_io_pool_unref(struct sw_io_pool *pool); /* accepts NULL */
+
 /* ---- source side ---- */
 
 struct sw_source_memory { /* a replica buffer, as transports see it; borrowed */
@@ -30,8 +38,9 @@ struct sw_path_spec { /* borrowed during the call only */
     uint32_t n_tokens;
     const struct sw_token *tokens;
     const struct sw_identity *self; /* must outlive the path; dials as SW_ROLE_WRITER */
-    uint32_t chunk_bytes;
-    uint32_t timeout_ms;
+    uint32_t chunk_bytes;           /* 0 = SW_CHUNK_BYTES */
+    uint32_t timeout_ms;            /* until the path can be used */
+    struct sw_io_pool *pool;        /* tcp only; NULL = one of its own */
 };
 
 struct sw_write_job {
@@ -61,6 +70,7 @@ struct sw_port_spec { /* the engine rank's memory; arrays are copied, the memory
     const struct sw_port_region *regions;
     uint32_t n_runs;
     const struct sw_run *runs; /* declared bytes, sorted and merged: nothing else can be written */
+    struct sw_io_pool *pool;   /* tcp only; NULL = one of its own */
 };
 
 struct sw_port;

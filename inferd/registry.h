@@ -10,6 +10,7 @@
 #define SW_INFERD_REGISTRY_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include "common/message.h"
 #include "common/program.h"
 #include <shardwire/error.h>
@@ -30,6 +31,7 @@ enum sw_registry_event_kind {
     SW_REG_ENGINE_MESSAGE,
     SW_REG_ENGINE_DOWN,   /* its connection ended */
     SW_REG_MAPPED,        /* MAP was carried out; or `code` and `text` */
+    SW_REG_WINDOW_OPENED, /* WINDOW_OPEN was carried out; or `code` and `text` */
     SW_REG_WINDOW_CLOSED, /* `bytes` were placed */
     SW_REG_RELEASED,      /* RELEASE was carried out */
     SW_REG_COORDINATOR_UP,
@@ -54,7 +56,7 @@ enum sw_registry_action_kind {
     SW_REG_TO_COORDINATOR,
     SW_REG_DROP_ENGINE,  /* end this session's connection; `text` says why */
     SW_REG_MAP,          /* check and map the regions: sw_registry_regions, _fds; then MAPPED */
-    SW_REG_WINDOW_OPEN,  /* open the window `window` on this session's ports */
+    SW_REG_WINDOW_OPEN,  /* open the window `window` on this session's ports; then WINDOW_OPENED */
     SW_REG_WINDOW_CLOSE, /* close it, then WINDOW_CLOSED */
     SW_REG_RELEASE,      /* close window and paths, unmap, then RELEASED */
     SW_REG_LOG,
@@ -75,6 +77,10 @@ void sw_registry_handle(
     struct sw_registry *r, const struct sw_registry_event *event, uint64_t now_ns);
 bool sw_registry_next(struct sw_registry *r, struct sw_registry_action *action);
 uint64_t sw_registry_deadline(const struct sw_registry *r);
+
+/* While held, no manifests are given out for the coordinator (its connection is full); everything
+ * else is. */
+void sw_registry_hold(struct sw_registry *r, bool hold);
 
 /* For MAP: the region descriptors (owned by the machine), sizes, and the declared runs, merged. */
 struct sw_registry_memory {

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The engine's side of Shardwire: an engine process (one rank, one GPU or host memory) registers
+ * its weight memory and follows the steps of each update.
+ *
+ *     sw_engine_open -> regions, parameters, aliases -> sw_engine_register
+ *         -> { sw_engine_next_event -> act -> sw_engine_ack }... -> sw_engine_close
+ *
+ * One object is used by one thread at a time (an engine usually gives it a thread of its own).
+ * Calls never print or exit; there is no global state. Copies of the `local` transport run inside
+ * sw_engine_next_event, on its thread (and `threads` - 1 helpers), while the engine is paused: so
+ * call it again soon after each ack.
+ *
+ * While other ranks of the engine are missing, registration succeeds and nothing happens: updates
+ * go to engines whose whole world is registered.
+ */
+#ifndef SHARDWIRE_ENGINE_H
+#define SHARDWIRE_ENGINE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <shardwire/dtype.h>
+#include <shardwire/error.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct sw_engine sw_engine;
+
+struct sw_engine_coordinates { /* index and size of each parallel dimension; 0/0 = not used */
+    uint32_t pp, pp_size, tp, tp_size, ep, ep_size, dp, dp_size;
+};
+
+struct sw_engine_options {
+    size_t size;          /* sizeof(struct sw_engine_options): set by the caller */
+    const char *socket;   /* inferd's UNIX socket; NULL = /run/shardwire/inferd.sock */
+    const char *group;    /* NULL = "default" */
+    const char *engine;   /* name of the engine; all its ranks give the same */
+    uint32_t rank, world; /* world 0 means 1 */
+    struct sw_engine_coordinates at;
+    const char *scale_format;    /* of block-quantised weights: NULL, "fp32" or "ue8m0" */
+    uint64_t expert_map_version; /* 0 = experts lie where their ids say */
+    uint32_t threads;            /* for local copies, the caller's included; 0 = 1 */
+    uint32_t timeout_ms;         /* of open and register; 0 = 30 s */
+};
+
+/* Connects. SW_ERR_CLOSED when no daemon answers ("is inferd running? tried ..."). Strings are
+ * copied. */
+int sw_engine_open(const struct sw_engine_options *options, sw_engine **engine, struct sw_error *e);
+
+/* A region of `bytes` (> 0) that the library allocates: a sealed memfd, mapped at *memory, zeroed,
+ * owned by the engine object until close. *region is its number. */
+int sw_engine_alloc(
+    sw_engine *en, uint64_t bytes, void **memory, uint32_t *region, struct sw_error *e);
+
+/* A region from a memfd of yours, sealed against shrinking (F_SEAL_SHRINK) and open for writing;
+ * the descriptor is duplicated. `memory` is your mapping of it, which stays valid until close. */
+int sw_engine_region(
+    sw_engine *en, int memfd, void *memory, uint64_t bytes, uint32_t *region, struct sw_error *e);
+
+/* A parameter: dense, in C order, at `offset` bytes of a region. Names are those the plan's rules
+ * know (for now: checkpoint names, whole tensors). Checked here: duplicate name, bounds, dtype. */
+int sw_engine_parameter(sw_engine *en, const char *name, enum sw_dtype dtype, uint32_t ndim,
+    const uint64_t *shape, uint32_t region, uint64_t offset, struct sw_error *e);
+
+/* `name` is another name for the storage of `of` (a tied embedding): same region, offset, shape. */
+int sw_engine_alias(sw_engine *en, const char *name, const char *of, struct sw_error *e);
+
+/*
+ * Registers all of it. After SW_ERR_CLOSED from any call (inferd went away) call it again, with
+ * back-off, until it succeeds: it connects anew and tells what the memory holds. It refuses with
+ * SW_ERR_EXISTS while another living process holds the same engine and rank.
+ */
+int sw_engine_register(sw_engine *en, struct sw_error *e);
+
+enum sw_event_kind {
+    SW_EVENT_NONE = 0,     /* the time was up */
+    SW_EVENT_PAUSE = 1,    /* stop using the weights; ack when the device is idle */
+    SW_EVENT_PREPARE = 2,  /* memory will be written: run restore hooks, if any; ack */
+    SW_EVENT_POST = 3,     /* all bytes are there: derive weights, quantisation hooks; ack */
+    SW_EVENT_ACTIVATE = 4, /* event.version is what you hold; ack */
+    SW_EVENT_RESUME = 5,   /* generate again (with event.version); ack */
+};
+
+struct sw_event {
+    enum sw_event_kind kind;
+    uint64_t update;
+    uint64_t version; /* RESUME: what the engine holds, which is the old version after an abort */
+};
+
+/* Waits for the next event, at most timeout_ms (0 = look only). SW_ERR_CLOSED: register again.
+ * Every event but NONE must be acknowledged before the next comes. */
+int sw_engine_next_event(
+    sw_engine *en, uint32_t timeout_ms, struct sw_event *event, struct sw_error *e);
+
+/* Acknowledges. code 0 = done; else it failed and `reason` says why: the update of this engine ends
+ * (before the window opened: old version; after: torn). */
+int sw_engine_ack(
+    sw_engine *en, const struct sw_event *event, int code, const char *reason, struct sw_error *e);
+
+/* A descriptor that is readable when sw_engine_next_event has something to do; -1 = not connected.
+ * It changes when the engine registers again. */
+int sw_engine_fd(const sw_engine *en);
+
+/* The version that the memory holds, 0 = none of ours; *paused (may be NULL): 1 between PAUSE and
+ * RESUME. */
+uint64_t sw_engine_version(const sw_engine *en, int *paused);
+
+/* Leaves the group; regions made by sw_engine_alloc are unmapped. Accepts NULL. */
+void sw_engine_close(sw_engine *en);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Clients that ask how things are: one JSON document, in parts. */
+#include "inferd/server_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PART_BYTES ((size_t)256 << 10)
+
+static const char *or_empty(const char *text)
+{
+    return text ? text : "";
+}
+
+/* What only the I/O knows of each rank. */
+static void decorate(struct sw_server *s, json_t *ranks)
+{
+    size_t i;
+    json_t *rank;
+
+    json_array_foreach(ranks, i, rank)
+    {
+        uint64_t number = (uint64_t)json_integer_value(json_object_get(rank, "session"));
+        struct sw_session *k = sw_session_find(s, number);
+        struct sw_port *tcp = k ? sw_session_tcp_port(k) : NULL;
+
+        json_object_set_new(
+            rank, "tcp_connections", json_integer(tcp ? sw_tcp_port_connections(tcp) : 0));
+        json_object_set_new(rank, "process_alive", json_boolean(k && !k->died));
+    }
+}
+
+static json_t *document(struct sw_server *s)
+{
+    json_t *o = sw_registry_status(s->registry, uv_hrtime());
+    json_t *coordinator = json_object();
+    char id[17];
+
+    decorate(s, json_object_get(o, "ranks"));
+    json_object_set_new(coordinator, "host", json_string(s->config.coordinator));
+    json_object_set_new(coordinator, "port", json_integer(s->config.coordinator_port));
+    json_object_set_new(coordinator, "connected", json_boolean(s->coordinator_up));
+    json_object_set_new(coordinator, "name", json_string(s->coordinator_name));
+    json_object_set(coordinator, "instance", json_object_get(o, "coordinator_instance"));
+    json_object_del(o, "coordinator_instance");
+    json_object_del(o, "coordinator_connected");
+    json_object_set_new(o, "coordinator", coordinator);
+    json_object_set_new(o, "daemon", json_string("inferd"));
+    json_object_set_new(o, "group", json_string(s->config.group));
+    json_object_set_new(o, "host", json_string(or_empty(s->config.host)));
+    json_object_set_new(o, "pid", json_integer(getpid()));
+    json_object_set_new(o, "instance", json_string(sw_id_short(&s->self.instance, id)));
+    json_object_set_new(o, "socket", json_string(s->config.socket));
+    json_object_set_new(o, "listen", json_string(s->config.listen));
+    json_object_set_new(o, "port", json_integer(sw_listener_port(s->control)));
+    json_object_set_new(o, "data_port", json_integer(sw_listener_port(s->data)));
+    json_object_set_new(o, "secret", json_boolean(s->config.secret != NULL));
+    json_object_set_new(o, "refused_connections", json_integer((json_int_t)s->refusals));
+    return o;
+}
+
+static bool send_part(struct sw_conn *c, uint64_t request, const char *text, size_t n, bool last)
+{
+    struct sw_msg *msg = sw_msg_new(SW_MSG_STATUS_TEXT);
+    char *part = msg ? sw_arena_strndup(&msg->arena, text, n) : NULL;
+
+    if (!part) {
+        sw_msg_free(msg);
+        sw_conn_close(c, "no memory for an answer");
+        return false;
+    }
+    msg->u.status_text.request = request;
+    msg->u.status_text.last = last;
+    msg->u.status_text.text = part;
+    sw_conn_send(c, msg);
+    return true;
+}
+
+static void send_status(struct sw_client *client, uint64_t request)
+{
+    json_t *o = document(client->server);
+    char *text = o ? json_dumps(o, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
+    size_t length = text ? strlen(text) : 0;
+
+    json_decref(o);
+    if (!text) {
+        sw_conn_close(client->conn, "no memory for an answer");
+        return;
+    }
+    for (size_t at = 0; at < length; at += PART_BYTES) {
+        size_t n = length - at < PART_BYTES ? length - at : PART_BYTES;
+
+        if (!send_part(client->conn, request, text + at, n, at + n == length))
+            break;
+    }
+    free(text);
+}
+
+static void on_message(struct sw_conn *c, struct sw_msg *msg, void *arg)
+{
+    if (msg->kind == SW_MSG_STATUS)
+        send_status(arg, msg->u.status.request);
+    else
+        sw_server_refuse(
+            c, SW_ERR_UNSUPPORTED, "inferd answers status only; ask trainerd to stage or publish");
+    sw_msg_free(msg);
+}
+
+static void on_closed(struct sw_conn *c, const struct sw_error *why, void *arg)
+{
+    struct sw_client *client = arg;
+    struct sw_server *s = client->server;
+    struct sw_client **link = &s->clients;
+
+    while (*link != client)
+        link = &(*link)->next;
+    *link = client->next;
+    free(client);
+    sw_server_check_stopped(s);
+}
+
+void sw_client_accept(struct sw_server *s, struct sw_conn *c)
+{
+    static const struct sw_conn_handlers handlers = {NULL, on_message, on_closed};
+    struct sw_client *client = calloc(1, sizeof(*client));
+
+    if (!client) {
+        sw_conn_close(c, "no memory for a client");
+        return;
+    }
+    client->server = s;
+    client->conn = c;
+    client->next = s->clients;
+    s->clients = client;
+    sw_conn_set_handlers(c, &handlers, client);
+}
