@@ -102,6 +102,7 @@ void sw_coord_member_down(struct sw_coordinator *c, uint64_t number, const char 
         if (!m->told)
             sw_coord_log(c, LEVEL_WARNING, "%s %s is gone: %s", sw_role_name(m->role), m->name,
                 why[0] ? why : "its connection ended");
+        m->closing = m->told = true; /* nothing is sent to it any more */
         let_go(c, number, why[0] ? why : "its connection ended", now);
         memmove(&c->members[i], &c->members[i + 1], (c->n_members - i - 1) * sizeof(*c->members));
         c->n_members--;
