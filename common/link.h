@@ -34,7 +34,7 @@ int sw_link_open(const struct sw_link_config *config, const struct sw_link_handl
 void sw_link_send(struct sw_link *l, struct sw_msg *msg);
 bool sw_link_is_up(const struct sw_link *l);
 struct sw_conn *sw_link_conn(const struct sw_link *l); /* NULL while it is down */
-const char *sw_link_name(const struct sw_link *l); /* "host:port" */
+const char *sw_link_name(const struct sw_link *l);     /* "host:port" */
 /* Ends it for good; nothing is called any more; memory goes from the loop. Accepts NULL. */
 void sw_link_close(struct sw_link *l);
 

@@ -227,11 +227,23 @@ static bool settle_versions(
     return true;
 }
 
-void sw_coord_begin(
-    struct sw_coordinator *c, uint64_t member, const struct sw_begin *msg, uint64_t now)
+/* Version 0 asks for the next one: what other ranks asked for, or one more than the largest. */
+static uint64_t next_version(const struct sw_coordinator *c)
 {
-    struct trainer *t = sw_coord_trainer(c, member, msg->rank);
+    return c->begin && c->begin->stage == STAGE_COLLECTING ? c->begin->version
+                                                           : c->last_version + 1;
+}
+
+void sw_coord_begin(
+    struct sw_coordinator *c, uint64_t member, const struct sw_begin *asked, uint64_t now)
+{
+    struct trainer *t = sw_coord_trainer(c, member, asked->rank);
+    struct sw_begin begin = *asked;
+    const struct sw_begin *msg = &begin;
     struct sw_error e;
+
+    if (!begin.version)
+        begin.version = next_version(c);
 
     if (t && t->asked && c->begin && c->begin->version == msg->version &&
         c->begin->stage < STAGE_STAGING)
@@ -618,14 +630,15 @@ void sw_coord_end(struct sw_coordinator *c, uint64_t member, const struct sw_end
 void sw_coord_abort(
     struct sw_coordinator *c, uint64_t member, const struct sw_abort *msg, uint64_t now)
 {
-    struct update *u = c->begin && c->begin->version == msg->version     ? c->begin
-                       : c->staged && c->staged->version == msg->version ? c->staged
-                                                                         : NULL;
+    const struct trainer *t = sw_coord_trainer(c, member, msg->rank);
+    struct update *u = NULL;
     struct sw_error e;
 
-    if (!u) /* over, or being published, which does not need trainers any more */
-        return;
-    if (!sw_coord_trainer(c, member, msg->rank))
+    if (c->begin && (c->begin->version == msg->version || (!msg->version && t && t->asked)))
+        u = c->begin; /* who asked for version 0 and gave up does not know its number */
+    else if (c->staged && c->staged->version == msg->version)
+        u = c->staged;
+    if (!u || !t) /* over, or being published, which does not need trainers any more */
         return;
     sw_fail(&e, SW_ERR_ABORTED, "trainer rank %u on %s aborted it%s%s", msg->rank,
         sw_coord_member_name(c, member), msg->reason[0] ? ": " : "", msg->reason);

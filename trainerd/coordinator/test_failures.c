@@ -506,7 +506,8 @@ START_TEST(a_trainer_that_dies_while_others_stage)
                    "log 3 *\nt1 BEGIN_DONE 0 v2 aborted: trainer rank 0 on t1 is lost: killed\n"
                    "t2 BEGIN_DONE 1 v2 aborted: *"},
                {"persisted 2", ""},
-               {"publish t2 1 1", "t1 TARGETS*\nt1 WRITE_PROGRAM*\nt2 TARGETS*\n*arm*"}, {NULL, NULL}});
+               {"publish t2 1 1", "t1 TARGETS*\nt1 WRITE_PROGRAM*\nt2 TARGETS*\n*arm*"},
+               {NULL, NULL}});
 }
 END_TEST
 
@@ -559,16 +560,16 @@ END_TEST
 
 START_TEST(trainers_that_give_up_while_beginning)
 {
-    talk_steps(
-        t, (const struct step[]){{"up t1", ""}, {"up i1", ""}, {"engine i1 A 0 1 50 a:8", ""},
-               {"sources t1 0 2 a:8", "*"}, {"sources t1 1 2 a:8", "*"}, {"begin t1 0 1", ""},
-               {"publish t1 1 1", ""}, {"abort t1 1 9", ""},
-               {"abort t1 0 1",
-                   "log 4 *\nt1 BEGIN_DONE 0 v1 aborted: trainer rank 0 on t1 aborted it: had enough\n"
-                   "t1 RESULT 1 v1 aborted: *"},
-               {"begin t1 0 1", ""}, {"begin t1 1 1", "persist 1"},
-               {"abort t1 1 1", "log 3 *\n*DONE*\n*DONE*"}, {"persisted 1", ""},
-               {"begin t1 0 1", ""}, {NULL, NULL}});
+    talk_steps(t,
+        (const struct step[]){{"up t1", ""}, {"up i1", ""}, {"engine i1 A 0 1 50 a:8", ""},
+            {"sources t1 0 2 a:8", "*"}, {"sources t1 1 2 a:8", "*"}, {"begin t1 0 1", ""},
+            {"publish t1 1 1", ""}, {"abort t1 1 9", ""},
+            {"abort t1 0 1",
+                "log 4 *\nt1 BEGIN_DONE 0 v1 aborted: trainer rank 0 on t1 aborted it: had enough\n"
+                "t1 RESULT 1 v1 aborted: *"},
+            {"begin t1 0 1", ""}, {"begin t1 1 1", "persist 1"},
+            {"abort t1 1 1", "log 3 *\n*DONE*\n*DONE*"}, {"persisted 1", ""}, {"begin t1 0 1", ""},
+            {NULL, NULL}});
 }
 END_TEST
 
