@@ -204,7 +204,6 @@ START_TEST(version_numbers)
         (const struct step[]){
             {"begin t1 0 1", "t1 BEGIN_DONE 0 v1 version: version 1 can't begin: it must be larger "
                              "than 1, *"},
-            {"begin t1 0 0", "t1 BEGIN_DONE 0 v0 version: *larger than 1*"},
             {"begin t1 0 4 1", "t1 BEGIN_DONE 0 v4 unsupported: *"},
             {"publish t1 1 9", "t1 RESULT 1 v9 not found: version 9 was never begun *"},
             {"wait t1 2 9", "t1 RESULT 2 v9 not found: *"}, {"wait t1 3 1", ""},
@@ -218,6 +217,19 @@ START_TEST(version_numbers)
         (const struct step[]){{"publish t1 5 1", "t1 RESULT 5 v1 [A not *] [B not *] partial: *"},
             {"publish t1 6 7", "t1 RESULT 6 v7 not found: version 7 is not staged*"},
             {NULL, NULL}});
+}
+END_TEST
+
+START_TEST(version_0_asks_for_the_next)
+{
+    go_staged();
+    talk_steps(
+        t, (const struct step[]){{"begin t1 0 0", "persist 2"},
+               {"persisted 2", "log 3 version 1 is given up *\nt1 ABORT *\nt1 BEGIN_DONE 0 v2 e1"},
+               {"abort t1 0 2", "log 3 version 2 is given up while staging: *\nt1 ABORT 0 v2 *"},
+               {"begin t1 0 0", "persist 3"},
+               {"abort t1 0 0", "log 3 version 3 is given up *\nt1 BEGIN_DONE 0 v3 aborted: *"},
+               {NULL, NULL}});
 }
 END_TEST
 
@@ -583,11 +595,12 @@ int main(void)
 {
     const TTest *const tests[] = {a_version_reaches_one_engine,
         later_versions_keep_their_epochs_until_something_changes, two_trainer_ranks_and_two_engines,
-        version_numbers, an_engine_with_a_newer_version_never_goes_back,
-        ranks_that_disagree_on_the_version, what_is_staged_and_not_published_is_replaced,
-        publishing_and_staging_overlap, a_new_layout_waits_for_the_publish, engines_that_do_not_fit,
-        two_engines_of_one_name, trainer_worlds_and_ranks_in_conflict, manifests_in_parts,
-        aliases_are_compared, publish_without_an_engine_keeps_the_version, nothing_to_publish,
+        version_numbers, version_0_asks_for_the_next,
+        an_engine_with_a_newer_version_never_goes_back, ranks_that_disagree_on_the_version,
+        what_is_staged_and_not_published_is_replaced, publishing_and_staging_overlap,
+        a_new_layout_waits_for_the_publish, engines_that_do_not_fit, two_engines_of_one_name,
+        trainer_worlds_and_ranks_in_conflict, manifests_in_parts, aliases_are_compared,
+        publish_without_an_engine_keeps_the_version, nothing_to_publish,
         an_engine_without_bytes_goes_through, after_a_restart_others_get_time_to_return,
         status_tells_everything, history_keeps_ten, strange_messages_end_the_connection};
     Suite *suite = suite_create("coordinator");

@@ -567,7 +567,7 @@ static void connect_node(uint32_t node)
 {
     struct node *n = &sim.nodes[node];
     struct sw_msg *m = sw_msg_new(SW_MSG_MEMBER);
-    char name[8];
+    char name[16];
 
     snprintf(name, sizeof(name), "%c%u", node < HOSTS ? 't' : 'i', node);
     n->member = ++sim.next_member;
