@@ -216,6 +216,8 @@ static bool conflict(const struct sw_coordinator *c, const struct registration *
     if (engine->world != reg->world) {
         for (uint32_t r = 0; r < engine->world && !holder; r++)
             holder = engine->slots[r].reg;
+        if (!holder)
+            return false;
         snprintf(why, size,
             "it says that its engine has %u ranks, but rank %u on %s, which was there first, says "
             "%u; is %s the name of two engines?",
@@ -248,7 +250,7 @@ static int place(struct sw_coordinator *c, struct registration *reg)
     }
     if (!engine)
         engine = engine_add(c, reg->engine);
-    if (!engine || engine_set_world(engine, reg->world))
+    if (!engine || engine_set_world(engine, reg->world) || !engine->slots)
         return -1;
     sw_coord_set_text(&reg->shadow, NULL);
     slot = &engine->slots[reg->rank];
@@ -266,7 +268,7 @@ static void promote(struct sw_coordinator *c, const char *engine)
     for (uint32_t i = 0; i < c->n_regs; i++) {
         struct registration *reg = c->regs[i];
 
-        if (!reg->shadow || strcmp(reg->engine, engine))
+        if (!reg->shadow || strcmp(reg->engine, engine) != 0)
             continue;
         if (!place(c, reg) && !reg->shadow)
             sw_coord_log(c, LEVEL_INFO, "engine %s rank %u on %s takes its place now", reg->engine,

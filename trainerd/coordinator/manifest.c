@@ -111,14 +111,17 @@ static void trim(struct sw_manifest *m)
     if (!sw_manifest_complete(m) || m->n == 0)
         return;
     less = realloc(m->items, m->n * sizeof(*m->items));
-    m->items = less ? less : m->items;
+    if (less)
+        m->items = less;
     less = realloc(m->names, m->names_used);
-    m->names = less ? less : m->names;
+    if (less)
+        m->names = less;
     m->size = m->n;
     m->names_size = m->names_used;
     if (m->dims_used) {
         less = realloc(m->dims, m->dims_used * sizeof(*m->dims));
-        m->dims = less ? less : m->dims;
+        if (less)
+            m->dims = less;
         m->dims_size = m->dims_used;
     }
 }

@@ -3,6 +3,7 @@
 
 #include <check.h>
 #include <fnmatch.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,10 +96,13 @@ static void put(struct talk *t, const char *format, ...) __attribute__((format(p
 static void put(struct talk *t, const char *format, ...)
 {
     va_list args;
+    int length;
 
     va_start(args, format);
-    t->used += (size_t)vsnprintf(t->out + t->used, OUT_SIZE - t->used, format, args);
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): it is, one line above */
+    length = vsnprintf(t->out + t->used, OUT_SIZE - t->used, format, args);
     va_end(args);
+    t->used += (size_t)length;
     ck_assert_uint_lt(t->used, OUT_SIZE);
 }
 
@@ -278,17 +282,17 @@ static void say(struct talk *t, const char *who, struct sw_msg *m)
 
 static const char *text(struct sw_msg *m, const char *s)
 {
-    return sw_arena_strdup(&m->arena, s ? s : "");
+    return sw_arena_strdup(&m->arena, s);
 }
 
 static unsigned long long number(const char *s)
 {
-    return s ? strtoull(s, NULL, 0) : 0;
+    return strtoull(s, NULL, 0);
 }
 
 static void fill_error(struct sw_msg *m, struct sw_failure *f, const char *s)
 {
-    f->code = s ? SW_ERR_IO : 0;
+    f->code = s[0] ? SW_ERR_IO : 0;
     f->reason = text(m, s);
 }
 
@@ -297,7 +301,7 @@ static void up(struct talk *t, char **a)
     struct sw_msg *m = sw_msg_new(SW_MSG_MEMBER);
     uint32_t i = 0;
 
-    while (i < t->n_names && strcmp(t->names[i].name, a[1]))
+    while (i < t->n_names && strcmp(t->names[i].name, a[1]) != 0)
         i++;
     if (i == t->n_names)
         t->n_names++;
@@ -309,7 +313,7 @@ static void up(struct talk *t, char **a)
                  .instance = instance_of(a[1]),
                  .name = a[1],
                  .address = "10.0.0.9"});
-    if (a[2]) {
+    if (a[2][0]) {
         sw_msg_free(m);
         return;
     }
@@ -334,16 +338,16 @@ static void sources(struct talk *t, char **a, bool part)
 {
     struct sw_msg *m = sw_msg_new(SW_MSG_SOURCES);
     struct sw_sources *s = &m->u.sources;
-    char *list = part ? a[6] : a[4], *process = part ? NULL : a[5], *items[16];
+    char *list = part ? a[6] : a[4], *process = part ? a[12] : a[5], *items[16] = {NULL};
 
     s->rank = (uint32_t)number(a[2]);
     s->world = (uint32_t)number(a[3]);
-    s->trainer = process_id(process ? (unsigned)number(process) : 10 + s->rank);
+    s->trainer = process_id(process[0] ? (unsigned)number(process) : 10 + s->rank);
     s->n = split(list, items, 16);
     s->first = part ? (uint32_t)number(a[4]) : 0;
     s->total = part ? (uint32_t)number(a[5]) : s->n;
     s->items = sw_arena_array(&m->arena, s->n, sizeof(*s->items));
-    for (uint32_t i = 0; i < s->n; i++) {
+    for (uint32_t i = 0; i < s->n && items[i]; i++) {
         char *colon = strchr(items[i], ':');
 
         *colon = '\0';
@@ -361,7 +365,7 @@ static void parameters(struct talk *t, char **a, char *list)
 {
     struct sw_msg *m = sw_msg_new(SW_MSG_PARAMETERS);
     struct sw_parameters *p = &m->u.parameters;
-    char *items[16];
+    char *items[16] = {NULL};
     uint64_t at = 0;
 
     p->engine = text(m, a[2]);
@@ -369,7 +373,7 @@ static void parameters(struct talk *t, char **a, char *list)
     p->instance = process_id((unsigned)number(a[5]));
     p->n = p->total = split(list, items, 16);
     p->items = sw_arena_array(&m->arena, p->n, sizeof(*p->items));
-    for (uint32_t i = 0; i < p->n; i++) {
+    for (uint32_t i = 0; i < p->n && items[i]; i++) {
         char *mark = strpbrk(items[i], ":=");
         const bool alias = *mark == '=';
 
@@ -395,7 +399,7 @@ static void engine(struct talk *t, char **a, bool half)
 {
     struct sw_msg *m = sw_msg_new(SW_MSG_ENGINE_RANK);
     struct sw_engine_rank *r = &m->u.engine_rank;
-    char *items[16], *list = half ? NULL : strdup(a[6]);
+    char *items[16] = {NULL}, *list = half ? NULL : strdup(a[6]);
 
     r->engine = text(m, a[2]);
     r->rank = (uint32_t)number(a[3]);
@@ -408,7 +412,7 @@ static void engine(struct talk *t, char **a, bool half)
     r->region_bytes = sw_arena_array(&m->arena, 1, sizeof(*r->region_bytes));
     r->region_bytes[0] = 1000;
     r->version = half ? 0 : number(a[7]);
-    r->torn = !half && a[7] && a[8];
+    r->torn = !half && a[8][0];
     say(t, a[1], m);
     if (!half)
         parameters(t, a, list);
@@ -428,20 +432,20 @@ static void begin(struct talk *t, char **a)
 static void end(struct talk *t, char **a)
 {
     struct sw_msg *m = sw_msg_new(SW_MSG_END);
-    char *items[16];
-    unsigned set, source;
-    unsigned long long digest;
+    char *items[16] = {NULL}, *rest;
 
     m->u.end.rank = (uint32_t)number(a[2]);
     m->u.end.version = number(a[3]);
     m->u.end.bytes = number(a[4]);
     m->u.end.stage_ns = 7 * MS;
-    if (a[5]) {
+    if (a[5][0]) {
         m->u.end.n = split(a[5], items, 16);
         m->u.end.digests = sw_arena_array(&m->arena, m->u.end.n, sizeof(*m->u.end.digests));
-        for (uint32_t i = 0; i < m->u.end.n; i++) {
-            ck_assert_int_eq(sscanf(items[i], "%u:%u:%llu", &set, &source, &digest), 3);
-            m->u.end.digests[i] = (struct sw_digest){set, source, digest, 1};
+        for (uint32_t i = 0; i < m->u.end.n && items[i]; i++) {
+            const uint32_t set = (uint32_t)strtoul(items[i], &rest, 0);
+            const uint32_t source = (uint32_t)strtoul(rest + 1, &rest, 0);
+
+            m->u.end.digests[i] = (struct sw_digest){set, source, strtoull(rest + 1, NULL, 0), 1};
         }
     }
     say(t, a[1], m);
@@ -482,7 +486,7 @@ static void phase(struct talk *t, char **a)
     struct sw_phase_done *p = &m->u.phase_done;
     int k = SW_PHASE_ARM;
 
-    while (k <= SW_PHASE_ABORT && strcmp(sw_phase_name((enum sw_phase)k), a[2]))
+    while (k <= SW_PHASE_ABORT && strcmp(sw_phase_name((enum sw_phase)k), a[2]) != 0)
         k++;
     ck_assert_msg(k <= SW_PHASE_ABORT, "no phase %s", a[2]);
     p->phase = (enum sw_phase)k;
@@ -491,11 +495,11 @@ static void phase(struct talk *t, char **a)
     p->instance = process_id((unsigned)number(a[5]));
     p->update = number(a[6]);
     p->state = after[k];
-    if (a[7] && !strcmp(a[7], "torn"))
+    if (!strcmp(a[7], "torn"))
         p->state = SW_RANK_TORN;
-    if (a[7] && a[7][0] >= '0' && a[7][0] <= '9')
+    if (a[7][0] >= '0' && a[7][0] <= '9')
         p->bytes = number(a[7]);
-    fill_error(m, &p->error, a[7] && !strncmp(a[7], "err", 3) ? a[7] : NULL);
+    fill_error(m, &p->error, strncmp(a[7], "err", 3) ? "" : a[7]);
     if (k == SW_PHASE_OPEN)
         p->window = process_id(p->rank + 1);
     if (k == SW_PHASE_ARM) {
@@ -512,7 +516,7 @@ static void state(struct talk *t, char **a)
     struct sw_msg *m = sw_msg_new(SW_MSG_RANK_STATE);
     int k = SW_RANK_SERVING;
 
-    while (k <= SW_RANK_GONE && strcmp(sw_rank_state_name((enum sw_rank_state)k), a[5]))
+    while (k <= SW_RANK_GONE && strcmp(sw_rank_state_name((enum sw_rank_state)k), a[5]) != 0)
         k++;
     ck_assert_msg(k <= SW_RANK_GONE, "no state %s", a[5]);
     m->u.rank_state = (struct sw_rank_state_msg){.engine = text(m, a[2]),
@@ -520,7 +524,7 @@ static void state(struct talk *t, char **a)
         .instance = process_id((unsigned)number(a[4])),
         .state = (enum sw_rank_state)k,
         .version = number(a[6]),
-        .reason = text(m, a[6] ? a[7] : "")};
+        .reason = text(m, a[7])};
     say(t, a[1], m);
 }
 
@@ -546,7 +550,7 @@ static void open_rank(struct talk *t, char **a)
 {
     struct sw_msg *m = sw_msg_new(SW_MSG_TRAINER_OPEN);
     const unsigned rank = (unsigned)number(a[2]);
-    const unsigned process = a[4] ? (unsigned)number(a[4]) : 10 + rank;
+    const unsigned process = a[4][0] ? (unsigned)number(a[4]) : 10 + rank;
 
     m->u.trainer_open = (struct sw_trainer_open){.rank = rank,
         .world = (uint32_t)number(a[3]),
@@ -561,7 +565,7 @@ static void gone(struct talk *t, char **a)
     const unsigned rank = (unsigned)number(a[2]);
 
     m->u.rank_gone = (struct sw_rank_gone){.rank = rank,
-        .trainer = process_id(a[3] ? (unsigned)number(a[3]) : 10 + rank),
+        .trainer = process_id(a[3][0] ? (unsigned)number(a[3]) : 10 + rank),
         .reason = text(m, "killed")};
     say(t, a[1], m);
 }
@@ -579,7 +583,7 @@ static void raw(struct talk *t, char **a)
 {
     int k = SW_MSG_HELLO;
 
-    while (k < SW_MSG_KIND_COUNT && strcmp(sw_msg_kind_name((enum sw_msg_kind)k), a[2]))
+    while (k < SW_MSG_KIND_COUNT && strcmp(sw_msg_kind_name((enum sw_msg_kind)k), a[2]) != 0)
         k++;
     ck_assert_msg(k < SW_MSG_KIND_COUNT, "no kind %s", a[2]);
     say(t, a[1], sw_msg_new((enum sw_msg_kind)k));
@@ -592,9 +596,8 @@ static void dispatch(struct talk *t, char **a)
     if (!strcmp(verb, "up"))
         up(t, a);
     else if (!strcmp(verb, "down"))
-        event(t,
-            (struct sw_coordinator_event){
-                .kind = SW_COORD_MEMBER_DOWN, .member = member(t, a[1]), .text = a[2] ? a[2] : ""});
+        event(t, (struct sw_coordinator_event){
+                     .kind = SW_COORD_MEMBER_DOWN, .member = member(t, a[1]), .text = a[2]});
     else if (!strcmp(verb, "time")) {
         t->now += number(a[1]) * MS;
         event(t, (struct sw_coordinator_event){.kind = SW_COORD_TICK});
@@ -613,7 +616,7 @@ static void dispatch(struct talk *t, char **a)
     else if (!strcmp(verb, "persisted"))
         event(t, (struct sw_coordinator_event){.kind = SW_COORD_PERSISTED,
                      .version = number(a[1]),
-                     .code = a[2] ? SW_ERR_IO : 0,
+                     .code = a[2][0] ? SW_ERR_IO : 0,
                      .text = a[2]});
     else if (!strcmp(verb, "end"))
         end(t, a);
@@ -635,11 +638,13 @@ static void dispatch(struct talk *t, char **a)
 
 const char *talk_say(struct talk *t, const char *in)
 {
-    char *line = strdup(in), *save = NULL, *args[MAX_ARGS + 1] = {NULL};
+    char *line = strdup(in), *save = NULL, none[1] = "", *args[MAX_ARGS + 1];
     int n = 0;
 
     t->used = 0;
     t->out[0] = '\0';
+    for (int i = 0; i <= MAX_ARGS; i++)
+        args[i] = none;
     for (char *s = strtok_r(line, " ", &save); s && n < MAX_ARGS; s = strtok_r(NULL, " ", &save))
         args[n++] = s;
     dispatch(t, args);

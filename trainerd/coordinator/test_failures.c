@@ -3,6 +3,7 @@
  * version. Engine A has ranks on i1 and i2, engine B is on i1; whatever happens to A, B gets live.
  */
 #include <check.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "trainerd/plan/table.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,7 +101,8 @@ static int add_ref(struct sw_table *t, const struct sw_plan_rank *ranks, const s
     const struct sw_source *s = &ranks[ref->rank].sources[ref->source];
     struct sw_entry *entry = t->n ? &t->entries[t->n - 1] : NULL;
 
-    if (!entry || strcmp(entry->name, s->name)) {
+    assert(t->entries && t->sources);
+    if (!entry || strcmp(entry->name, s->name) != 0) {
         entry = &t->entries[t->n];
         if (entry_start(t, &ranks[ref->rank], s, entry, e))
             return e ? e->code : SW_ERR_PLAN;

@@ -379,7 +379,7 @@ static uint64_t seed;
 static uint32_t pick(uint32_t n)
 {
     seed = seed * 6364136223846793005ull + 1442695040888963407ull;
-    return (uint32_t)(seed >> 33) % n;
+    return n ? (uint32_t)(seed >> 33) % n : 0;
 }
 
 struct world {
@@ -512,8 +512,10 @@ static uint64_t run_load(const struct world *w, const struct sw_plan_rank *rank,
         uint64_t at = plan->tiles[load->tile].offset + load->offset, rest = i;
 
         for (uint32_t d = t->ndim > 1 ? t->ndim - 1 : 0; d-- > 0;) {
-            at += rest % t->len[d] * t->dst_stride[d];
-            rest /= t->len[d];
+            const uint64_t len = t->len[d] ? t->len[d] : 1;
+
+            at += rest % len * t->dst_stride[d];
+            rest /= len;
         }
         for (uint64_t b = 0; b < row; b++, done++) {
             ck_assert_uint_lt(at + b, plan->replica_bytes);
