@@ -179,7 +179,7 @@ struct engine_update {
 struct update {
     uint64_t version; /* also the update's number in messages: a version is used once */
     enum stage stage;
-    uint64_t started, since;
+    uint64_t started, since, publish_started;
     bool burned; /* made durable: it can't be begun again */
     uint64_t layout_epoch, membership_epoch;
     uint32_t n_asked, n_ended;
