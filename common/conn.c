@@ -353,6 +353,7 @@ static void become_ready(struct sw_conn *c)
             c->out.head = c->held.head;
         c->out.tail = c->held.tail;
         c->out.bytes += c->held.bytes;
+        c->out.memory += c->held.memory;
         c->held = (struct sw_out_queue){0};
     }
     if (c->out.head)
@@ -407,6 +408,11 @@ void sw_conn_handle(struct sw_conn *c, struct sw_msg *msg)
     }
 }
 
+static size_t queue_memory(const struct sw_conn *c)
+{
+    return c->out.memory + c->held.memory + c->wire.n;
+}
+
 void sw_conn_send(struct sw_conn *c, struct sw_msg *msg)
 {
     struct sw_out_queue *to = c->state == SW_CONN_READY ? &c->out : &c->held;
@@ -424,9 +430,9 @@ void sw_conn_send(struct sw_conn *c, struct sw_msg *msg)
     sw_msg_free(msg);
     if (rc) {
         sw_conn_end(c, &e, true);
-    } else if (sw_conn_queued(c) > SW_SEND_QUEUE_MAX) {
+    } else if (queue_memory(c) > SW_SEND_QUEUE_MAX) {
         sw_fail(&e, SW_ERR_LIMIT, "%zu bytes wait for a peer that does not read, the limit is %u",
-            sw_conn_queued(c), SW_SEND_QUEUE_MAX);
+            queue_memory(c), SW_SEND_QUEUE_MAX);
         sw_conn_end(c, &e, false);
     } else if (c->state == SW_CONN_READY) {
         /* Sent from the loop: what else is queued until then goes in the same call. */

@@ -765,6 +765,22 @@ START_TEST(slow_reader)
 }
 END_TEST
 
+/* Many small messages take more memory than their bytes: that is what is limited. */
+START_TEST(slow_reader_of_small_messages)
+{
+    const int fd = raw_client(_i);
+    int sent = 0;
+
+    for (; !server.closed && sent < 2000000; sent++) {
+        send_number(server.conn, 1);
+        if (sent % 1000 == 0)
+            uv_run(&loop, UV_RUN_NOWAIT);
+    }
+    check_says(&server.why, SW_ERR_LIMIT, "a peer that does not read");
+    close(fd);
+}
+END_TEST
+
 /* A peer with much to say leaves the others on the loop their turns. */
 static uint64_t most, seen;
 
@@ -803,7 +819,7 @@ START_TEST(nobody_starves)
     }
     RUN_UNTIL(server.closed || server.messages == 20 * 4096);
     ck_assert(!server.closed);
-    on_turn(&prepare); /* what the last turn brought */
+    on_turn(&prepare);                            /* what the last turn brought */
     ck_assert_uint_le(most, (4u << 16) / 11 + 4); /* four reads of 64 KiB */
     uv_close((uv_handle_t *)&prepare, NULL);
     uv_run(&loop, UV_RUN_NOWAIT);
@@ -1293,6 +1309,7 @@ int main(void)
     tcase_add_loop_test(t, unproven_nonsense, 0, 2);
     tcase_add_test(t, unproven_descriptors);
     tcase_add_loop_test(t, slow_reader, 0, 2);
+    tcase_add_test(t, slow_reader_of_small_messages);
     tcase_add_loop_test(t, nobody_starves, 0, 2);
     tcase_add_loop_test(t, detached, 0, 2);
     tcase_add_loop_test(t, detached_by_its_handler, 0, 2);
