@@ -209,7 +209,7 @@ static int lock_folder(const char *path, int *out, struct sw_error *e)
 static int open_unix(const struct sw_listen *how, struct sw_listen_socket *out, struct sw_error *e)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    int lock, rc;
+    int lock = -1, rc;
 
     if (!how->path[0] || strlen(how->path) >= sizeof(address.sun_path))
         return sw_fail(e, SW_ERR_INVALID, "socket path %s has %zu bytes, 1 to %zu can be",
