@@ -651,20 +651,20 @@ static void on_over(uv_timer_t *timer)
 
 START_TEST(silent_when_proven)
 {
-    struct sw_listen listen_how = how_to_listen(_i);
+    struct sw_listen listen_how = how_to_listen(false);
     struct sw_dial dial_how;
     static uv_timer_t timer; /* it ends after the test does */
     bool over = false;
 
-    listen_how.timeout_ms = 200;
+    listen_how.timeout_ms = 500;
     listen_with(&listen_how);
-    dial_how = how_to_dial(_i);
-    dial_how.timeout_ms = 200;
+    dial_how = how_to_dial(false);
+    dial_how.timeout_ms = 500;
     dial_with(&dial_how);
     RUN_UNTIL(client.closed || (client.ready && server.ready));
     uv_timer_init(&loop, &timer);
     timer.data = &over;
-    uv_timer_start(&timer, on_over, 300, 0);
+    uv_timer_start(&timer, on_over, 600, 0);
     RUN_UNTIL(over);
     ck_assert(!client.closed && !server.closed);
 }
@@ -1304,7 +1304,7 @@ int main(void)
     tcase_add_loop_test(t, vanished_in_a_message, 0, 2);
     tcase_add_loop_test(t, nonsense_after_the_handshake, 0, 2);
     tcase_add_loop_test(t, silent, 0, 2);
-    tcase_add_loop_test(t, silent_when_proven, 0, 2);
+    tcase_add_test(t, silent_when_proven);
     tcase_add_test(t, silent_listener);
     tcase_add_loop_test(t, unproven_nonsense, 0, 2);
     tcase_add_test(t, unproven_descriptors);
