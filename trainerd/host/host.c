@@ -228,6 +228,8 @@ static void rank_gone(struct sw_host *h, struct rank *r, const char *reason)
 {
     struct sw_msg *m = sw_msg_new(SW_MSG_RANK_GONE);
 
+    if (r->state == RANK_BEGINNING)
+        r->overtaken++;
     if (r->state == RANK_BEGINNING || r->state == RANK_PREPARING || r->state == RANK_STAGING ||
         r->state == RANK_DRAINING)
         host_abort(h, r, reason); /* after END the tiles are whole: staging goes on without it */
@@ -415,13 +417,29 @@ static void sources_done(struct sw_host *h, struct sw_msg *msg)
 
 static void trainer_abort(struct sw_host *h, struct rank *r, struct sw_msg *msg)
 {
-    bool running = r->state >= RANK_BEGINNING && r->state < RANK_STATE_COUNT;
+    bool waits = r->state == RANK_BEGINNING || r->state == RANK_PREPARING;
 
     staging_drained_by(h, r->session);
-    if (running && (msg->u.abort.version == r->version || !msg->u.abort.version || !r->version)) {
-        host_abort(h, r, msg->u.abort.reason);
-        rank_enter(h, r, RANK_IDLE);
+    if (r->state < RANK_IDLE ||
+        (msg->u.abort.version && r->version && msg->u.abort.version != r->version)) {
+        sw_msg_free(msg);
+        return;
     }
+    if (r->version && r->version == r->live_version) { /* published: too late to give it up */
+        sw_msg_free(msg);
+        return;
+    }
+    if (r->state != RANK_BEGINNING && !r->version) { /* nothing was begun */
+        sw_msg_free(msg);
+        return;
+    }
+    host_abort(h, r, msg->u.abort.reason);
+    if (r->state == RANK_BEGINNING)
+        r->overtaken++;
+    if (waits) /* every BEGIN gets one answer */
+        host_reply(h, r, SW_MSG_BEGIN_DONE, r->version, SW_ERR_ABORTED,
+            "the trainer gave it up: %s", msg->u.abort.reason);
+    rank_enter(h, r, RANK_IDLE);
     sw_msg_free(msg);
 }
 
@@ -495,7 +513,7 @@ static void coordinator_up(struct sw_host *h)
         /* Epoch numbers are the coordinator's own: those of an earlier one mean nothing to this. */
         parts_clear(&r->program);
         r->layout_epoch = r->sent_layout = 0;
-        r->n_tiles = 0;
+        r->n_tiles = r->overtaken = 0;
         if (!r->session && !r->sources.complete)
             continue;
         m = sw_msg_new(SW_MSG_TRAINER_OPEN);

@@ -63,6 +63,7 @@ struct rank {
 
     uint64_t version; /* asked, or being staged */
     unsigned back;
+    uint32_t overtaken; /* answers to BEGIN that were given up meanwhile: to be swallowed */
     uint64_t begin_ns, deadline_ns;
     struct sw_msg *end;   /* END, while draining */
     struct sw_msg *grant; /* BEGIN_DONE, while preparing */

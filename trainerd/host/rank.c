@@ -21,7 +21,7 @@ static const unsigned allowed[RANK_STATE_COUNT] = {
     [RANK_PREPARING] = TO(STAGING) | TO(IDLE) | TO(NEW),
     [RANK_STAGING] = TO(DRAINING) | TO(IDLE) | TO(NEW),
     [RANK_DRAINING] = TO(STAGING) | TO(ENDED) | TO(IDLE) | TO(NEW),
-    [RANK_ENDED] = TO(IDLE) | TO(NEW),
+    [RANK_ENDED] = TO(STAGING) | TO(IDLE) | TO(NEW),
 };
 
 const char *rank_state_name(enum rank_state state)

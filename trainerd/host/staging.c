@@ -253,7 +253,10 @@ void staging_granted(struct sw_host *h, struct sw_msg *msg)
     struct rank *r = host_rank(h, reply.rank);
     struct buffer *buf;
 
-    if (!r || r->state != RANK_BEGINNING || (r->version && r->version != reply.version)) {
+    if (!r || r->overtaken || r->state != RANK_BEGINNING ||
+        (r->version && r->version != reply.version)) {
+        if (r && r->overtaken)
+            r->overtaken--;
         if (!reply.error.code)
             refuse_grant(h, reply.rank, reply.version);
         sw_msg_free(msg);
@@ -371,13 +374,17 @@ void staging_ended(struct sw_host *h, struct sw_msg *msg)
 {
     struct rank *r = host_rank(h, msg->u.rank_reply.rank);
 
-    if (r && r->version == msg->u.rank_reply.version && msg->u.rank_reply.error.code)
+    bool again = msg->u.rank_reply.error.code == SW_ERR_STATE; /* put what is missing, end again */
+
+    if (r && r->version == msg->u.rank_reply.version && msg->u.rank_reply.error.code && !again)
         r->buffers[r->back].content = 0;
     if (!r || r->state != RANK_ENDED || r->version != msg->u.rank_reply.version) {
         sw_msg_free(msg);
         return;
     }
-    rank_enter(h, r, RANK_IDLE);
+    if (again)
+        r->buffers[r->back].writer = r->session;
+    rank_enter(h, r, again ? RANK_STAGING : RANK_IDLE);
     host_send(h, r->session, msg);
 }
 

@@ -70,6 +70,7 @@ struct delivery {
 
 struct sw_writer {
     struct sw_writer_config config;
+    struct sw_identity self; /* as SW_ROLE_WRITER */
     struct sw_program_table table;
     struct link *links;
     struct delivery *deliveries;
@@ -86,8 +87,12 @@ struct sw_writer *sw_writer_new(const struct sw_writer_config *config)
 {
     struct sw_writer *w = calloc(1, sizeof(*w));
 
-    if (w)
-        w->config = *config;
+    if (!w)
+        return NULL;
+    w->config = *config;
+    w->self = *config->self;
+    w->self.role = SW_ROLE_WRITER;
+    w->config.self = &w->self;
     return w;
 }
 
@@ -396,8 +401,8 @@ static int hold_buffers(struct delivery *d, struct sw_error *e)
 static void choose(struct delivery *d)
 {
     const struct sw_target *t = &d->programs->target;
-    static const struct sw_transport *const forced[] = {[SW_WRITER_TCP] = &sw_transport_tcp,
-        [SW_WRITER_LOCAL] = &sw_transport_local};
+    static const struct sw_transport *const forced[] = {
+        [SW_WRITER_TCP] = &sw_transport_tcp, [SW_WRITER_LOCAL] = &sw_transport_local};
 
     if (d->w->config.transport != SW_WRITER_AUTO) {
         d->transport = forced[d->w->config.transport];
