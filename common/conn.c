@@ -166,18 +166,24 @@ static void ask_credentials(struct sw_conn *c)
 
 static void name_tcp(struct sw_conn *c, const struct sockaddr_storage *peer)
 {
-    const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)peer;
-    const struct sockaddr_in *four = (const struct sockaddr_in *)peer;
-    const bool mapped = peer->ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&six->sin6_addr);
+    struct sockaddr_in four = {0};
+    struct sockaddr_in6 six = {0};
+    uint16_t port = 0;
 
-    if (peer->ss_family == AF_INET)
-        inet_ntop(AF_INET, &four->sin_addr, c->address, sizeof(c->address));
-    else if (mapped)
-        inet_ntop(AF_INET, &six->sin6_addr.s6_addr[12], c->address, sizeof(c->address));
-    else if (peer->ss_family == AF_INET6)
-        inet_ntop(AF_INET6, &six->sin6_addr, c->address, sizeof(c->address));
+    if (peer->ss_family == AF_INET) {
+        memcpy(&four, peer, sizeof(four));
+        inet_ntop(AF_INET, &four.sin_addr, c->address, sizeof(c->address));
+        port = ntohs(four.sin_port);
+    } else if (peer->ss_family == AF_INET6) {
+        memcpy(&six, peer, sizeof(six));
+        if (IN6_IS_ADDR_V4MAPPED(&six.sin6_addr))
+            inet_ntop(AF_INET, &six.sin6_addr.s6_addr[12], c->address, sizeof(c->address));
+        else
+            inet_ntop(AF_INET6, &six.sin6_addr, c->address, sizeof(c->address));
+        port = ntohs(six.sin6_port);
+    }
     snprintf(c->place, sizeof(c->place), strchr(c->address, ':') ? "[%s]:%u" : "%s:%u", c->address,
-        ntohs(peer->ss_family == AF_INET6 ? six->sin6_port : four->sin_port));
+        port);
 }
 
 /* Fills in what the socket tells about the other side. */

@@ -2,6 +2,7 @@
 /* Bytes and descriptors of a connection: queueing, sendmsg, recvmsg. */
 #include "common/conn_internal.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,8 +109,10 @@ static void out_taken(struct sw_out_queue *q, size_t bytes)
     q->bytes -= bytes;
     while (bytes) {
         struct sw_out *out = q->head;
-        const size_t some = bytes < out_left(out) ? bytes : out_left(out);
+        size_t some;
 
+        assert(out); /* never more than was queued */
+        some = bytes < out_left(out) ? bytes : out_left(out);
         out->sent += some;
         bytes -= some;
         if (out_left(out))

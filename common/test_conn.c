@@ -126,7 +126,7 @@ static const struct sw_listener_handlers listening = {on_accepted, on_refused, o
 static void setup(void)
 {
     ck_assert_int_eq(uv_loop_init(&loop), 0);
-    strcpy(folder, "/tmp/shardwire-conn-XXXXXX");
+    snprintf(folder, sizeof(folder), "/tmp/shardwire-conn-XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(folder));
     snprintf(socket_path, sizeof(socket_path), "%s/s.sock", folder);
     memset(&client, 0, sizeof(client));
@@ -232,7 +232,7 @@ static int plain_client(bool tcp)
     struct sockaddr_in in = {.sin_family = AF_INET};
     const int fd = socket(tcp ? AF_INET : AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-    strcpy(un.sun_path, socket_path);
+    memcpy(un.sun_path, socket_path, sizeof(socket_path));
     in.sin_port = htons((uint16_t)sw_listener_port(listener));
     in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     ck_assert_int_eq(tcp ? connect(fd, (struct sockaddr *)&in, sizeof(in))
@@ -677,7 +677,7 @@ START_TEST(silent_listener)
     struct sockaddr_un un = {.sun_family = AF_UNIX};
     struct sw_dial how = how_to_dial(false);
 
-    strcpy(un.sun_path, socket_path);
+    memcpy(un.sun_path, socket_path, sizeof(socket_path));
     ck_assert_int_eq(bind(fd, (struct sockaddr *)&un, sizeof(un)), 0);
     ck_assert_int_eq(listen(fd, 5), 0);
     how.timeout_ms = 50;
@@ -1033,7 +1033,7 @@ START_TEST(stale_socket)
     struct sockaddr_un un = {.sun_family = AF_UNIX};
     struct stat st;
 
-    strcpy(un.sun_path, socket_path);
+    memcpy(un.sun_path, socket_path, sizeof(socket_path));
     ck_assert_int_eq(bind(fd, (struct sockaddr *)&un, sizeof(un)), 0);
     close(fd); /* the file stays, as after a kill */
     connect_both(false);
