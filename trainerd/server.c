@@ -39,6 +39,7 @@ static void act(struct sw_trainerd *d, struct sw_host_action *a)
         break;
     case SW_HOST_ALLOCATE:
         buffers_allocate(d, a);
+        sessions_unwatch(d);
         break;
     case SW_HOST_RESET:
         b = sw_replica_get(d->replica, a->rank, a->buffer);
@@ -51,6 +52,7 @@ static void act(struct sw_trainerd *d, struct sw_host_action *a)
     case SW_HOST_RELEASE:
         for (uint32_t i = 0; i < SW_HOST_BUFFERS; i++)
             sw_replica_drop(d->replica, a->rank, i);
+        sessions_unwatch(d);
         break;
     case SW_HOST_LOG:
         sw_log((enum sw_log_level)a->level, "%s", a->text);
