@@ -157,7 +157,7 @@ static void link_down(
     struct sw_trainerd *d = arg;
     struct sw_host_event event = {.kind = SW_HOST_COORDINATOR_DOWN, .text = why->text};
 
-    if (first)
+    if (first || was_up)
         sw_log(SW_LOG_ERROR, "no connection to the coordinator at %s: %s (trying on)",
             sw_link_name(l), why->text);
     if (was_up) {
