@@ -39,6 +39,7 @@ static void act(struct sw_trainerd *d, struct sw_host_action *a)
         break;
     case SW_HOST_ALLOCATE:
         buffers_allocate(d, a);
+        sessions_unwatch(d);
         break;
     case SW_HOST_RESET:
         b = sw_replica_get(d->replica, a->rank, a->buffer);
@@ -51,6 +52,7 @@ static void act(struct sw_trainerd *d, struct sw_host_action *a)
     case SW_HOST_RELEASE:
         for (uint32_t i = 0; i < SW_HOST_BUFFERS; i++)
             sw_replica_drop(d->replica, a->rank, i);
+        sessions_unwatch(d);
         break;
     case SW_HOST_LOG:
         sw_log((enum sw_log_level)a->level, "%s", a->text);
@@ -155,7 +157,7 @@ static void link_down(
     struct sw_trainerd *d = arg;
     struct sw_host_event event = {.kind = SW_HOST_COORDINATOR_DOWN, .text = why->text};
 
-    if (first)
+    if (first || was_up)
         sw_log(SW_LOG_ERROR, "no connection to the coordinator at %s: %s (trying on)",
             sw_link_name(l), why->text);
     if (was_up) {

@@ -59,7 +59,8 @@ static void on_process(uv_poll_t *poll, int status, int events)
     struct session *s = poll->data;
     struct sw_host_event event = {.kind = SW_HOST_PROCESS_DIED, .session = s->id};
 
-    trainerd_event(s->d, &event);
+    if (status == 0) /* else nobody knows: what it may write to will be replaced */
+        trainerd_event(s->d, &event);
     unwatch(s);
 }
 
@@ -79,6 +80,18 @@ static void watch(struct session *s)
     uv_poll_start(&s->process, UV_READABLE, on_process);
 }
 
+static void refuse(struct sw_conn *c, const char *why)
+{
+    struct sw_msg *m = sw_msg_new(SW_MSG_ERROR);
+
+    if (m) {
+        m->u.error.code = SW_ERR_UNSUPPORTED;
+        m->u.error.reason = why;
+        sw_conn_send(c, m);
+    }
+    sw_conn_close(c, why);
+}
+
 static void on_message(struct sw_conn *c, struct sw_msg *msg, void *arg)
 {
     struct session *s = arg;
@@ -89,7 +102,7 @@ static void on_message(struct sw_conn *c, struct sw_msg *msg, void *arg)
         sw_status_send(c, msg->u.status.request, trainerd_status(s->d));
         sw_msg_free(msg);
     } else if (!sw_conn_is_unix(c)) {
-        sw_conn_close(c, "the control port answers status only: use the UNIX socket on that host");
+        refuse(c, "the control port answers status only: use the UNIX socket on that host");
         sw_msg_free(msg);
     } else {
         trainerd_event(s->d, &event);
@@ -107,11 +120,8 @@ static void on_closed(struct sw_conn *c, const struct sw_error *why, void *arg)
         sw_log(why->code == SW_ERR_CLOSED ? SW_LOG_DEBUG : SW_LOG_WARNING, "%s: %s",
             sw_conn_name(c), why->text);
     trainerd_event(s->d, &event);
-    if (s->d->closing || !sw_host_awaits_death(s->d->host, s->id)) {
-        event.kind = SW_HOST_PROCESS_DIED; /* nothing hangs on it */
-        trainerd_event(s->d, &event);
+    if (s->d->closing || !sw_host_awaits_death(s->d->host, s->id))
         unwatch(s);
-    }
     if (s->pidfd < 0)
         session_free(s);
 }
@@ -219,6 +229,13 @@ void sessions_drop(struct sw_trainerd *d, uint64_t session, const char *why)
         sw_log(SW_LOG_WARNING, "%s is dropped: %s", sw_conn_name(s->conn), why);
         sw_conn_close(s->conn, why);
     }
+}
+
+void sessions_unwatch(struct sw_trainerd *d)
+{
+    for (struct session *s = d->sessions; s; s = s->next)
+        if (!s->conn && !sw_host_awaits_death(d->host, s->id))
+            unwatch(s);
 }
 
 void sessions_close(struct sw_trainerd *d)
