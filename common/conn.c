@@ -164,31 +164,41 @@ static void ask_credentials(struct sw_conn *c)
         c->pidfd = cred.pid > 0 ? (int)syscall(SYS_pidfd_open, cred.pid, 0) : -1;
 }
 
-static void name_tcp(struct sw_conn *c, const struct sockaddr_storage *peer)
-{
-    const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)peer;
-    const struct sockaddr_in *four = (const struct sockaddr_in *)peer;
-    const bool mapped = peer->ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&six->sin6_addr);
+union address {
+    struct sockaddr any;
+    struct sockaddr_in four;
+    struct sockaddr_in6 six;
+    struct sockaddr_storage room;
+};
 
-    if (peer->ss_family == AF_INET)
-        inet_ntop(AF_INET, &four->sin_addr, c->address, sizeof(c->address));
-    else if (mapped)
-        inet_ntop(AF_INET, &six->sin6_addr.s6_addr[12], c->address, sizeof(c->address));
-    else if (peer->ss_family == AF_INET6)
-        inet_ntop(AF_INET6, &six->sin6_addr, c->address, sizeof(c->address));
+static void name_tcp(struct sw_conn *c, const union address *peer)
+{
+    const struct in6_addr *six = &peer->six.sin6_addr;
+    in_port_t port = 0;
+
+    if (peer->any.sa_family == AF_INET) {
+        inet_ntop(AF_INET, &peer->four.sin_addr, c->address, sizeof(c->address));
+        port = peer->four.sin_port;
+    } else if (peer->any.sa_family == AF_INET6) {
+        if (IN6_IS_ADDR_V4MAPPED(six))
+            inet_ntop(AF_INET, &six->s6_addr[12], c->address, sizeof(c->address));
+        else
+            inet_ntop(AF_INET6, six, c->address, sizeof(c->address));
+        port = peer->six.sin6_port;
+    }
     snprintf(c->place, sizeof(c->place), strchr(c->address, ':') ? "[%s]:%u" : "%s:%u", c->address,
-        ntohs(peer->ss_family == AF_INET6 ? six->sin6_port : four->sin_port));
+        ntohs(port));
 }
 
 /* Fills in what the socket tells about the other side. */
 static int know_socket(struct sw_conn *c, struct sw_error *e)
 {
-    struct sockaddr_storage peer = {0};
+    union address peer = {.room = {0}};
     socklen_t size = sizeof(peer);
 
-    if (getpeername(c->fd, (struct sockaddr *)&peer, &size))
+    if (getpeername(c->fd, &peer.any, &size))
         return sw_fail_errno(e, SW_ERR_IO, errno, "the socket's other end");
-    c->is_unix = peer.ss_family == AF_UNIX;
+    c->is_unix = peer.any.sa_family == AF_UNIX;
     if (c->is_unix) {
         ask_credentials(c);
         snprintf(c->place, sizeof(c->place), "pid %d", (int)c->pid);

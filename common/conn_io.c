@@ -99,8 +99,7 @@ static int out_pieces(const struct sw_out *out, struct iovec *iov)
 static void out_taken(struct sw_out_queue *q, size_t bytes)
 {
     q->bytes -= bytes;
-    while (bytes) {
-        struct sw_out *out = q->head;
+    for (struct sw_out *out = q->head; bytes && out; out = q->head) {
         const size_t some = bytes < out_left(out) ? bytes : out_left(out);
 
         out->sent += some;

@@ -228,7 +228,7 @@ static int plain_client(bool tcp)
     struct sockaddr_in in = {.sin_family = AF_INET};
     const int fd = socket(tcp ? AF_INET : AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-    strcpy(un.sun_path, socket_path);
+    snprintf(un.sun_path, sizeof(un.sun_path), "%s", socket_path);
     in.sin_port = htons((uint16_t)sw_listener_port(listener));
     in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     ck_assert_int_eq(tcp ? connect(fd, (struct sockaddr *)&in, sizeof(in))
@@ -643,7 +643,7 @@ START_TEST(silent_listener)
     struct sockaddr_un un = {.sun_family = AF_UNIX};
     struct sw_dial how = how_to_dial(false);
 
-    strcpy(un.sun_path, socket_path);
+    snprintf(un.sun_path, sizeof(un.sun_path), "%s", socket_path);
     ck_assert_int_eq(bind(fd, (struct sockaddr *)&un, sizeof(un)), 0);
     ck_assert_int_eq(listen(fd, 5), 0);
     how.timeout_ms = 50;
@@ -982,7 +982,7 @@ START_TEST(stale_socket)
     struct sockaddr_un un = {.sun_family = AF_UNIX};
     struct stat st;
 
-    strcpy(un.sun_path, socket_path);
+    snprintf(un.sun_path, sizeof(un.sun_path), "%s", socket_path);
     ck_assert_int_eq(bind(fd, (struct sockaddr *)&un, sizeof(un)), 0);
     close(fd); /* the file stays, as after a kill */
     connect_both(false);

@@ -126,7 +126,9 @@ START_TEST(splits)
 
         if (piece > size - at)
             piece = size - at;
-        copy = malloc(piece);
+        copy = piece ? malloc(piece) : NULL;
+        if (!copy)
+            ck_abort_msg("no memory, or no bytes");
         memcpy(copy, stream + at, piece);
         if (sw_splitter_feed(s, copy, piece, &used, &payload, &length, &n_fds, NULL))
             ck_abort_msg("refused at byte %zu", at);

@@ -7,8 +7,7 @@
 static const struct sw_run runs[] = {{0, 100, 50}, {0, 200, 10}, {2, 0, 5}, {2, UINT64_MAX - 9, 9}};
 
 static const struct {
-    uint32_t region;
-    uint64_t offset, length;
+    uint64_t region, offset, length;
     bool inside;
 } asked[] = {
     {0, 100, 50, true}, {0, 100, 1, true}, {0, 149, 1, true}, {0, 99, 2, false}, {0, 149, 2, false},
@@ -21,9 +20,11 @@ static const struct {
 
 START_TEST(contain)
 {
-    ck_assert_int_eq(sw_runs_contain(runs, 4, asked[_i].region, asked[_i].offset, asked[_i].length),
+    ck_assert_int_eq(
+        sw_runs_contain(runs, 4, (uint32_t)asked[_i].region, asked[_i].offset, asked[_i].length),
         asked[_i].inside);
-    ck_assert(!sw_runs_contain(NULL, 0, asked[_i].region, asked[_i].offset, asked[_i].length));
+    ck_assert(
+        !sw_runs_contain(NULL, 0, (uint32_t)asked[_i].region, asked[_i].offset, asked[_i].length));
 }
 END_TEST
 
