@@ -155,7 +155,7 @@ static double median(double *values, unsigned n)
 static void compare(struct run *r, const char *name, const char *baseline,
     double (*ours)(struct run *), double (*theirs)(struct run *), double target)
 {
-    double a[ROUNDS_MAX], b[ROUNDS_MAX], ratio[ROUNDS_MAX];
+    double a[ROUNDS_MAX] = {0}, b[ROUNDS_MAX] = {0}, ratio[ROUNDS_MAX] = {0};
     const double gb = (double)r->o->bytes / 1e9;
 
     theirs(r); /* one of each to warm up: buffers of sockets grow */

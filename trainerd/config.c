@@ -10,8 +10,8 @@ static const char *const transports[] = {"auto", "tcp", "local", NULL};
 #define F(member) SW_FIELD(struct sw_trainerd_config, member)
 #define DURATION(option, member, standard, text)                                                   \
     {                                                                                              \
-        .name = option, .type = SW_OPTION_DURATION, F(member), .min = 10, .max = 86400000,         \
-        .number = standard, .help = text                                                           \
+        .name = (option), .type = SW_OPTION_DURATION, F(member), .min = 10, .max = 86400000,       \
+        .number = (standard), .help = (text)                                                       \
     }
 
 static const struct sw_option options[] = {

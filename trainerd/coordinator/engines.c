@@ -73,7 +73,7 @@ static int engine_set_world(struct engine *engine, uint32_t world)
 {
     struct engine_slot *slots;
 
-    if (engine->world == world)
+    if (engine->slots && engine->world == world)
         return 0;
     slots = calloc(world, sizeof(*slots));
     if (!slots)
@@ -213,9 +213,9 @@ static bool conflict(const struct sw_coordinator *c, const struct registration *
     }
     if (!engine || engine->n_present == 0)
         return false;
-    if (engine->world != reg->world) {
-        for (uint32_t r = 0; r < engine->world && !holder; r++)
-            holder = engine->slots[r].reg;
+    for (uint32_t r = 0; r < engine->world && !holder; r++)
+        holder = engine->slots[r].reg;
+    if (holder && engine->world != reg->world) {
         snprintf(why, size,
             "it says that its engine has %u ranks, but rank %u on %s, which was there first, says "
             "%u; is %s the name of two engines?",
@@ -266,7 +266,7 @@ static void promote(struct sw_coordinator *c, const char *engine)
     for (uint32_t i = 0; i < c->n_regs; i++) {
         struct registration *reg = c->regs[i];
 
-        if (!reg->shadow || strcmp(reg->engine, engine))
+        if (!reg->shadow || strcmp(reg->engine, engine) != 0)
             continue;
         if (!place(c, reg) && !reg->shadow)
             sw_coord_log(c, LEVEL_INFO, "engine %s rank %u on %s takes its place now", reg->engine,

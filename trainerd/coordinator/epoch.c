@@ -393,7 +393,7 @@ static bool same_set(const struct sw_coordinator *c, struct engine **engines, ui
 
             if (t >= c->n_targets || target->rank != r || target->member != reg->member ||
                 !sw_id_equal(&target->instance, &reg->instance) ||
-                strcmp(target->engine, reg->engine))
+                strcmp(target->engine, reg->engine) != 0)
                 return false;
         }
     return t == c->n_targets && c->targets;

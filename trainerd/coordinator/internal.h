@@ -178,21 +178,21 @@ struct engine_update {
 
 struct update {
     uint64_t version; /* also the update's number in messages: a version is used once */
-    enum stage stage;
     uint64_t started, since, publish_started;
-    bool burned; /* made durable: it can't be begun again */
     uint64_t layout_epoch, membership_epoch;
-    uint32_t n_asked, n_ended;
-    bool publish_asked;
-    struct sw_error failure; /* of an aborted one */
     uint64_t stage_ns, stage_bytes;
+    enum stage stage;
+    uint32_t n_asked, n_ended;
+    bool burned; /* made durable: it can't be begun again */
+    bool publish_asked;
+    bool others_fault;       /* a complete engine is among the others */
+    struct sw_error failure; /* of an aborted one */
     uint32_t n_targets;
     struct target *targets;
     uint32_t n_engines; /* that take part */
     struct engine_update *engines;
     uint32_t n_others; /* that do not: results only */
     struct engine_update *others;
-    bool others_fault; /* a complete engine is among the others */
 };
 
 struct waiter {
@@ -211,7 +211,6 @@ struct sw_coordinator {
 
     uint32_t n_members, members_size;
     struct member **members;
-    uint64_t refused; /* a connection for which there was no memory: to be closed */
 
     uint32_t world;
     struct trainer *trainers;

@@ -103,22 +103,25 @@ static int start_part(
     return 0;
 }
 
+static void shrink(void **array, size_t bytes)
+{
+    void *less = realloc(*array, bytes);
+
+    if (less)
+        *array = less;
+}
+
 /* Gives back what doubling took too much, once nothing more comes. */
 static void trim(struct sw_manifest *m)
 {
-    void *less;
-
     if (!sw_manifest_complete(m) || m->n == 0)
         return;
-    less = realloc(m->items, m->n * sizeof(*m->items));
-    m->items = less ? less : m->items;
-    less = realloc(m->names, m->names_used);
-    m->names = less ? less : m->names;
+    shrink((void **)&m->items, m->n * sizeof(*m->items));
+    shrink((void **)&m->names, m->names_used);
     m->size = m->n;
     m->names_size = m->names_used;
     if (m->dims_used) {
-        less = realloc(m->dims, m->dims_used * sizeof(*m->dims));
-        m->dims = less ? less : m->dims;
+        shrink((void **)&m->dims, m->dims_used * sizeof(*m->dims));
         m->dims_size = m->dims_used;
     }
 }
