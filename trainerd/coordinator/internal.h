@@ -211,6 +211,7 @@ struct sw_coordinator {
 
     uint32_t n_members, members_size;
     struct member **members;
+    uint64_t refused; /* a connection for which there was no memory: to be closed */
 
     uint32_t world;
     struct trainer *trainers;
