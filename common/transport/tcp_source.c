@@ -68,7 +68,7 @@ static void path_fail(struct path *p, const struct sw_error *why)
 
 static void path_free(struct path *p)
 {
-    for (unsigned i = 0; i < p->n_streams; i++)
+    for (unsigned i = 0; p->streams && i < p->n_streams; i++)
         sw_stream_free(p->streams[i]);
     for (unsigned i = 0; i < p->n; i++) {
         if (p->dials[i].fd >= 0)

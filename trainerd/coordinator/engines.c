@@ -73,7 +73,7 @@ static int engine_set_world(struct engine *engine, uint32_t world)
 {
     struct engine_slot *slots;
 
-    if (engine->world == world)
+    if (engine->slots && engine->world == world)
         return 0;
     slots = calloc(world, sizeof(*slots));
     if (!slots)
@@ -213,11 +213,9 @@ static bool conflict(const struct sw_coordinator *c, const struct registration *
     }
     if (!engine || engine->n_present == 0)
         return false;
-    if (engine->world != reg->world) {
-        for (uint32_t r = 0; r < engine->world && !holder; r++)
-            holder = engine->slots[r].reg;
-        if (!holder)
-            return false;
+    for (uint32_t r = 0; r < engine->world && !holder; r++)
+        holder = engine->slots[r].reg;
+    if (holder && engine->world != reg->world) {
         snprintf(why, size,
             "it says that its engine has %u ranks, but rank %u on %s, which was there first, says "
             "%u; is %s the name of two engines?",
@@ -250,7 +248,7 @@ static int place(struct sw_coordinator *c, struct registration *reg)
     }
     if (!engine)
         engine = engine_add(c, reg->engine);
-    if (!engine || engine_set_world(engine, reg->world) || !engine->slots)
+    if (!engine || engine_set_world(engine, reg->world))
         return -1;
     sw_coord_set_text(&reg->shadow, NULL);
     slot = &engine->slots[reg->rank];

@@ -178,19 +178,21 @@ struct engine_update {
 
 struct update {
     uint64_t version; /* also the update's number in messages: a version is used once */
-    uint64_t started, since;
+    uint64_t started, since, publish_started;
     uint64_t layout_epoch, membership_epoch;
     uint64_t stage_ns, stage_bytes;
-    struct target *targets;
-    struct engine_update *engines; /* that take part */
-    struct engine_update *others;  /* that do not: results only */
     enum stage stage;
-    uint32_t n_targets, n_engines, n_others;
-    uint32_t n_asked, n_ended; /* trainer ranks */
-    bool burned;               /* made durable: it can't be begun again */
+    uint32_t n_asked, n_ended;
+    bool burned; /* made durable: it can't be begun again */
     bool publish_asked;
     bool others_fault;       /* a complete engine is among the others */
     struct sw_error failure; /* of an aborted one */
+    uint32_t n_targets;
+    struct target *targets;
+    uint32_t n_engines; /* that take part */
+    struct engine_update *engines;
+    uint32_t n_others; /* that do not: results only */
+    struct engine_update *others;
 };
 
 struct waiter {

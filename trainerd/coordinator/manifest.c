@@ -103,25 +103,25 @@ static int start_part(
     return 0;
 }
 
+static void shrink(void **array, size_t bytes)
+{
+    void *less = realloc(*array, bytes);
+
+    if (less)
+        *array = less;
+}
+
 /* Gives back what doubling took too much, once nothing more comes. */
 static void trim(struct sw_manifest *m)
 {
-    void *less;
-
     if (!sw_manifest_complete(m) || m->n == 0)
         return;
-    less = realloc(m->items, m->n * sizeof(*m->items));
-    if (less)
-        m->items = less;
-    less = realloc(m->names, m->names_used);
-    if (less)
-        m->names = less;
+    shrink((void **)&m->items, m->n * sizeof(*m->items));
+    shrink((void **)&m->names, m->names_used);
     m->size = m->n;
     m->names_size = m->names_used;
     if (m->dims_used) {
-        less = realloc(m->dims, m->dims_used * sizeof(*m->dims));
-        if (less)
-            m->dims = less;
+        shrink((void **)&m->dims, m->dims_used * sizeof(*m->dims));
         m->dims_size = m->dims_used;
     }
 }
