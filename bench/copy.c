@@ -31,7 +31,7 @@ static void *copy_part(void *arg)
 
 uint64_t bench_copy(void *dst, const void *src, size_t bytes, unsigned threads)
 {
-    struct part parts[64];
+    struct part parts[64] = {0};
     uint64_t start = bench_now();
 
     if (threads < 1 || threads > 64)

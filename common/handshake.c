@@ -66,7 +66,7 @@ static int random_bytes(void *out, size_t n)
 
 int sw_id_random(struct sw_id *id)
 {
-    struct sw_id new;
+    struct sw_id new = {{0}};
 
     if (random_bytes(new.bytes, sizeof(new.bytes)))
         return -1;
@@ -334,8 +334,9 @@ static int check_reply(struct sw_handshake *h, const struct sw_hello *in, struct
             in->protocol_max, h->offered_min, h->offered_max);
     rc = check_group(h, in, e);
     if (rc == 0 && !may_answer(h->self->role, in->role))
-        rc = sw_fail(e, SW_ERR_AUTH, "a %s answered, which is not for a %s: check host and port",
-            sw_role_name(in->role), sw_role_name(h->self->role));
+        rc = sw_fail(e, SW_ERR_AUTH,
+            "dialled as %s, and %s answered, which takes none: check host and port",
+            sw_role_name(h->self->role), sw_role_name(in->role));
     if (rc == 0 && h->has_expect && !sw_id_equal(&h->expect, &in->instance))
         rc = sw_fail(e, SW_ERR_AUTH, "instance %s answered, and %s was expected: it was restarted",
             sw_id_short(&in->instance, got), sw_id_short(&h->expect, want));

@@ -142,6 +142,11 @@ bool sw_link_is_up(const struct sw_link *l)
     return l->up;
 }
 
+struct sw_conn *sw_link_conn(const struct sw_link *l)
+{
+    return l->up ? l->conn : NULL;
+}
+
 const char *sw_link_name(const struct sw_link *l)
 {
     return l->name;

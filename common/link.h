@@ -33,7 +33,8 @@ int sw_link_open(const struct sw_link_config *config, const struct sw_link_handl
 /* Sends (the message is owned from here on); it is dropped when the link is down. */
 void sw_link_send(struct sw_link *l, struct sw_msg *msg);
 bool sw_link_is_up(const struct sw_link *l);
-const char *sw_link_name(const struct sw_link *l); /* "host:port" */
+struct sw_conn *sw_link_conn(const struct sw_link *l); /* NULL while it is down */
+const char *sw_link_name(const struct sw_link *l);     /* "host:port" */
 /* Ends it for good; nothing is called any more; memory goes from the loop. Accepts NULL. */
 void sw_link_close(struct sw_link *l);
 

@@ -152,8 +152,8 @@ static void write_line(char *line)
     pthread_mutex_unlock(&the_log.lock);
 }
 
-static void emit(enum sw_log_level level, const struct sw_log_field *fields, size_t n,
-    const char *format, va_list args)
+static __attribute__((format(printf, 4, 0))) void emit(enum sw_log_level level,
+    const struct sw_log_field *fields, size_t n, const char *format, va_list args)
 {
     const int saved = errno;
     char raw[TEXT_MAX];

@@ -6,7 +6,8 @@
  * One call, one line on stderr: with time and colour on a terminal, with date and program name
  * elsewhere. When stderr is the journal, entries go there with fields (SHARDWIRE_VERSION=7), or,
  * without libsystemd, as lines with a "<N>" priority. Control characters in the text are escaped,
- * as names come from outside. Thread-safe; errno is kept.
+ * as names come from outside. Thread-safe; errno is kept. A program that
+ * logs to a pipe ignores SIGPIPE.
  */
 #ifndef SW_COMMON_LOG_H
 #define SW_COMMON_LOG_H

@@ -197,7 +197,9 @@ const char *sw_option_expected(const struct sw_option *o, char out[SW_OPTION_TEX
 const char *sw_option_default(const struct sw_option *o, char out[SW_OPTION_TEXT])
 {
     out[0] = '\0';
-    if (is_text(o))
+    if (o->type == SW_OPTION_HOST_PORT && o->text && o->number && !strchr(o->text, ':'))
+        snprintf(out, SW_OPTION_TEXT, "%s:%llu", o->text, (unsigned long long)o->number);
+    else if (is_text(o))
         snprintf(out, SW_OPTION_TEXT, "%s", o->text ? o->text : "");
     else if (o->type == SW_OPTION_BOOL)
         snprintf(out, SW_OPTION_TEXT, "%s", o->number ? "yes" : "no");

@@ -53,7 +53,8 @@ uint32_t sw_runs_merge(struct sw_run *runs, uint32_t n)
             if (run_end(&run) > run_end(last))
                 last->length = run_end(&run) - last->offset;
         } else {
-            runs[out++] = run;
+            runs[out] = run;
+            runs[out++].length = run_end(&run) - run.offset;
         }
     }
     return out;

@@ -13,6 +13,7 @@ struct config {
     char *socket;
     struct sw_host_port coordinator;
     struct sw_host_port listen;
+    struct sw_host_port peer;
     bool strict;
     uint32_t port;
     uint16_t narrow;
@@ -52,6 +53,12 @@ static const struct sw_option rows[] = {
         SW_FIELD(struct config, listen),
         .text = "127.0.0.1:7471",
         .help = "address to listen on"},
+    {.name = "peer",
+        .type = SW_OPTION_HOST_PORT,
+        SW_FIELD(struct config, peer),
+        .text = "localhost",
+        .number = 7,
+        .help = "a peer"},
     {.name = "strict",
         .letter = 's',
         .type = SW_OPTION_BOOL,
@@ -198,6 +205,8 @@ START_TEST(defaults)
     ck_assert_uint_eq(config.coordinator.port, 7470);
     ck_assert_str_eq(config.listen.host, "127.0.0.1");
     ck_assert_uint_eq(config.listen.port, 7471);
+    ck_assert_str_eq(config.peer.host, "localhost");
+    ck_assert_uint_eq(config.peer.port, 7);
     ck_assert(!config.strict);
     ck_assert_uint_eq(config.port, 7470);
     ck_assert_uint_eq(config.narrow, 0);
@@ -635,6 +644,7 @@ START_TEST(dumps)
         strstr(outcome.text, "| `narrow` | 0 | 0 to 65535 | 16 bits (connections) |\n"));
     ck_assert_ptr_nonnull(
         strstr(outcome.text, "| `mode` | tcp | auto, tcp, local | transport |\n"));
+    ck_assert_ptr_nonnull(strstr(outcome.text, "| `peer` | localhost:7 |  | a peer |\n"));
     sw_options_outcome_clear(&outcome);
     ck_assert_int_eq(parse(&program, "--dump-options=text"), 0);
     ck_assert_ptr_nonnull(

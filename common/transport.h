@@ -93,7 +93,8 @@ struct sw_transport {
         void *arg, struct sw_error *e);
     /* Ends the path; a job under way is done with SW_ERR_CLOSED first. After `done` nobody reads
      * the source memory any more, and the path is freed. For `local` this waits for the engine
-     * process to acknowledge or to die. */
+     * process to acknowledge or to die; if the connection broke before it did, `done` has a code
+     * and the engine process may still read: the memory must be replaced, not staged into. */
     void (*path_close)(struct sw_path *p, sw_path_done done, void *arg);
 
     /* A port for one engine rank; its window is closed at first. NULL ops = target has none. */
@@ -103,10 +104,10 @@ struct sw_transport {
     int (*port_open)(struct sw_port *p, const struct sw_id *window, struct sw_error *e);
     /* Closes it: when `closed` comes, nothing more is placed, whatever the writer does; bytes
      * placed in this window are reported. Comes at once (inside the call) where that is possible.
-     */
+     * At most 4 calls may wait at a time. */
     void (*port_close)(struct sw_port *p, sw_port_closed closed, void *arg);
-    /* Closes the window and every path that leads here; memory may be unmapped when `closed` comes.
-     */
+    /* Closes the window and every path that leads here; memory may be unmapped when `closed` comes
+     * (later, from the loop). The port is freed after it: nothing may be called on it then. */
     void (*port_free)(struct sw_port *p, sw_port_closed closed, void *arg);
 };
 
@@ -119,7 +120,8 @@ const struct sw_transport *sw_transport_find(const char *name);
 
 /* ---- tcp: the listener hands sockets to ports ---- */
 
-/* A data connection that presented a good token (PATH_DONE was sent already): the port owns fd. */
+/* A data connection that presented a good token (PATH_DONE was sent already): the port owns fd
+ * (and has closed it when this fails). Not after port_free. */
 int sw_tcp_port_adopt(struct sw_port *p, int fd, const char *peer, struct sw_error *e);
 uint32_t sw_tcp_port_connections(const struct sw_port *p);
 
@@ -144,10 +146,12 @@ void sw_local_port_engine_died(struct sw_port *p);
 struct sw_local_engine;
 struct sw_local_engine *sw_local_engine_new(const struct sw_port_spec *spec, unsigned threads);
 void sw_local_engine_free(struct sw_local_engine *l);
-/* Handles LOCAL_SOURCE (maps it, populated) or LOCAL_COPY (copies or compares); returns the reply
- * to send (LOCAL_MAPPED or LOCAL_DONE); NULL = no memory. Source memory that a later number of the
- * same writer replaces is unmapped. Checks every extent against source, region and declared runs.
- */
+/* Handles LOCAL_SOURCE (maps it, populated) or LOCAL_COPY (copies or compares). `msg` is borrowed,
+ * its descriptors are taken. Returns the reply to send (LOCAL_MAPPED or LOCAL_DONE); NULL = no
+ * memory, nothing was done. The upper half of a source's number is its writer's: source memory that
+ * a later number of the same writer replaces is unmapped, and one of 0 bytes without a descriptor
+ * only unmaps. Checks every extent against source, region and declared runs. May take long: a
+ * thread of its own is the place for it. */
 struct sw_msg *sw_local_engine_handle(struct sw_local_engine *l, struct sw_msg *msg);
 
 #endif

@@ -2,6 +2,7 @@
 #include "inferd/manifest.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -118,8 +119,9 @@ int sw_manifest_begin(struct sw_manifest *m, struct sw_msg *msg, struct sw_error
     if (rc)
         return rc;
     memset(m, 0, sizeof(*m));
-    strcpy(m->engine, in->engine);
-    strcpy(m->scale_format, in->scale_format ? in->scale_format : "");
+    snprintf(m->engine, sizeof(m->engine), "%s", in->engine);
+    snprintf(
+        m->scale_format, sizeof(m->scale_format), "%s", in->scale_format ? in->scale_format : "");
     m->rank = in->rank;
     m->world = in->world;
     m->instance = in->instance;

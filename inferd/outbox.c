@@ -141,7 +141,7 @@ static bool take_drop(struct sw_rank *k, struct sw_registry_action *action)
     k->want &= ~(uint32_t)SW_WANT_DROP;
     action->kind = SW_REG_DROP_ENGINE;
     action->session = k->session;
-    strcpy(action->text, k->drop_text);
+    snprintf(action->text, sizeof(action->text), "%s", k->drop_text);
     return true;
 }
 

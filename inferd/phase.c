@@ -169,7 +169,7 @@ static int check_arm(const struct sw_engine *g, const struct sw_rank *k,
         return sw_fail(e, SW_ERR_STATE,
             SW_RANK_FMT " can't join update %" PRIu64 ": it is under way in engine %s",
             SW_RANK_ARGS(k), g->update, g->name);
-    if (k->member && (k->done != SW_PHASE_ARM || k->asked))
+    if (k->member && (k->done != SW_PHASE_ARM || k->asked || k->failed))
         return sw_fail(e, SW_ERR_STATE, "arm of " SW_RANK_FMT " is out of order: it is %s",
             SW_RANK_ARGS(k), sw_step_name(k->step));
     if (p->version != g->version || p->layout_epoch != g->layout_epoch ||
@@ -274,6 +274,7 @@ static void pause_rank(
 {
     if (k->step == SW_STEP_TORN && k->paused) {
         sw_rank_go(k, SW_STEP_PAUSED);
+        k->awaited = 0;
         sw_update_start_lease(r, k->engine, now_ns);
         finish(r, k, SW_PHASE_PAUSE);
         sw_msg_free(msg);

@@ -63,6 +63,9 @@ void sw_rank_check(const struct sw_rank *k)
     assert(k->step != SW_STEP_SERVING || (!k->torn && !k->paused));
     assert(k->step != SW_STEP_TORN || k->torn);
     assert(!k->asked || k->member);
+    assert(!k->awaited || k->step == SW_STEP_PAUSING || k->step == SW_STEP_PREPARING ||
+           k->step == SW_STEP_POSTING || k->step == SW_STEP_ACTIVATING ||
+           k->step == SW_STEP_RESUMING || (k->step == SW_STEP_TORN && !k->paused));
     assert(!k->abort_update || k->step == SW_STEP_TEARING);
     assert(k->step != SW_STEP_GONE || (!k->engine && !k->member));
 }
@@ -157,7 +160,7 @@ static int join_engine(struct sw_registry *r, struct sw_rank *k, struct sw_error
         g = calloc(1, sizeof(*g));
         if (!g)
             return sw_fail(e, SW_ERR_NOMEM, "no memory for engine %s", k->manifest.engine);
-        strcpy(g->name, k->manifest.engine);
+        snprintf(g->name, sizeof(g->name), "%s", k->manifest.engine);
         g->world = k->manifest.world;
         g->next = r->engines;
         r->engines = g;
@@ -224,7 +227,7 @@ static void on_parameters(struct sw_registry *r, struct sw_rank *k, const struct
     if (!rc)
         rc = sw_manifest_check(&k->manifest, &e);
     if (rc) {
-        strcpy(engine, k->manifest.engine);
+        snprintf(engine, sizeof(engine), "%s", k->manifest.engine);
         refuse_manifest(r, k, engine, k->manifest.rank, &e);
         return;
     }
@@ -241,7 +244,7 @@ static void on_mapped(struct sw_registry *r, struct sw_rank *k, int code, const 
     if (k->step != SW_STEP_MAPPING)
         return;
     if (code) {
-        strcpy(engine, k->manifest.engine);
+        snprintf(engine, sizeof(engine), "%s", k->manifest.engine);
         sw_fail(&e, code, SW_RANK_FMT ": %.800s", SW_RANK_ARGS(k), text ? text : "mapping failed");
         refuse_manifest(r, k, engine, k->manifest.rank, &e);
         return;

@@ -32,7 +32,7 @@ static json_t *rank_status(const struct sw_rank *k, uint64_t now_ns)
     json_object_set_new(o, "tokens", json_integer(k->tokens.n));
     json_object_set_new(o, "window",
         sw_step_has_window(k->step) ? json_string(sw_id_short(&k->window, window)) : json_null());
-    json_object_set_new(o, "update", k->member ? number(g->update) : json_null());
+    json_object_set_new(o, "update", g && k->member ? number(g->update) : json_null());
     json_object_set_new(o, "lease_ms",
         g && g->lease_end_ns
             ? number(g->lease_end_ns > now_ns ? (g->lease_end_ns - now_ns) / 1000000 : 0)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include "common/daemon.h"
 #include "common/error.h"
 
 #define HOLD_BYTES (8u << 20) /* queued for the coordinator: no more manifests for now */
@@ -34,8 +35,8 @@ static void perform(struct sw_server *s, struct sw_registry_action *a)
     if (a->kind == SW_REG_LOG) {
         sw_log(a->level, "%s", a->text);
     } else if (a->kind == SW_REG_TO_COORDINATOR) {
-        if (s->coordinator_up) {
-            sw_conn_send(s->coordinator, a->message);
+        if (s->link) {
+            sw_link_send(s->link, a->message);
             a->message = NULL;
         }
     } else if (k) {
@@ -96,7 +97,8 @@ static void on_flow(uv_timer_t *timer)
 /* A coordinator that reads slowly, or a million parameters: manifests wait, all else goes. */
 static void set_hold(struct sw_server *s)
 {
-    bool hold = s->coordinator_up && sw_conn_queued(s->coordinator) > HOLD_BYTES;
+    struct sw_conn *c = s->link ? sw_link_conn(s->link) : NULL;
+    bool hold = c && sw_conn_queued(c) > HOLD_BYTES;
 
     sw_registry_hold(s->registry, hold);
     if (hold && !s->stopping)
@@ -139,33 +141,13 @@ void sw_server_refuse(struct sw_conn *c, int code, const char *reason)
 
 /* ---- the coordinator ---- */
 
-static void dial(struct sw_server *s);
-
-static void on_redial(uv_timer_t *timer)
-{
-    dial(timer->data);
-}
-
-static void redial_later(struct sw_server *s)
-{
-    uint32_t wait = s->backoff_ms, jitter = 0;
-
-    if (s->stopping)
-        return;
-    fill_random(&jitter, sizeof(jitter), NULL);
-    wait = wait / 2 + jitter % (wait / 2 + 1); /* many hosts don't come back in step */
-    s->backoff_ms =
-        s->backoff_ms < SW_RECONNECT_MAX_MS / 2 ? s->backoff_ms * 2 : SW_RECONNECT_MAX_MS;
-    uv_timer_start(&s->redial, on_redial, wait, 0);
-}
-
 static void send_member(struct sw_server *s)
 {
     struct sw_msg *msg = sw_msg_new(SW_MSG_MEMBER);
     struct sw_member *m;
 
     if (!msg) {
-        sw_conn_close(s->coordinator, "no memory to present this host");
+        sw_conn_close(sw_link_conn(s->link), "no memory to present this host");
         return;
     }
     m = &msg->u.member;
@@ -174,79 +156,49 @@ static void send_member(struct sw_server *s)
     m->unix_path = sw_arena_strdup(&msg->arena, s->config.socket);
     m->data_port = sw_listener_port(s->data);
     memcpy(m->host_nonce, s->host_nonce, sizeof(m->host_nonce));
-    sw_conn_send(s->coordinator, msg);
+    sw_link_send(s->link, msg);
 }
 
-static void coordinator_ready(struct sw_conn *c, void *arg)
+static void link_up(struct sw_link *l, void *arg)
 {
     struct sw_server *s = arg;
+    struct sw_conn *c = sw_link_conn(l);
 
-    if (sw_conn_peer(c)->role != SW_ROLE_TRAINERD) {
-        sw_server_refuse(c, SW_ERR_AUTH, "the coordinator is a trainerd; this is something else");
-        return;
-    }
     snprintf(s->coordinator_name, sizeof(s->coordinator_name), "%s", sw_conn_name(c));
     sw_log(SW_LOG_INFO, "connected to the coordinator, %s", s->coordinator_name);
-    s->coordinator_up = true;
-    s->coordinator_failed = false;
-    s->backoff_ms = SW_RECONNECT_MIN_MS;
     send_member(s);
     sw_server_feed(s, (struct sw_registry_event){
                           .kind = SW_REG_COORDINATOR_UP, .instance = sw_conn_peer(c)->instance});
 }
 
-static void coordinator_message(struct sw_conn *c, struct sw_msg *msg, void *arg)
+static void link_message(struct sw_link *l, struct sw_msg *msg, void *arg)
 {
-    struct sw_server *s = arg;
-
-    if (msg->kind == SW_MSG_ERROR) {
-        sw_log(SW_LOG_ERROR, "the coordinator, %s: %s", sw_conn_name(c), msg->u.error.reason);
-        sw_msg_free(msg);
-    } else if (s->coordinator_up && !s->stopping) {
-        sw_server_feed(
-            s, (struct sw_registry_event){.kind = SW_REG_COORDINATOR_MESSAGE, .message = msg});
-    } else {
-        sw_msg_free(msg);
-    }
+    sw_server_feed(
+        arg, (struct sw_registry_event){.kind = SW_REG_COORDINATOR_MESSAGE, .message = msg});
 }
 
 /* One line for each time that it goes or can't be had, not one for each attempt. */
-static void coordinator_closed(struct sw_conn *c, const struct sw_error *why, void *arg)
+static void link_down(
+    struct sw_link *l, const struct sw_error *why, bool was_up, bool first, void *arg)
 {
-    struct sw_server *s = arg;
-    bool was_up = s->coordinator_up;
-
-    s->coordinator = NULL;
-    s->coordinator_up = false;
-    if (!s->stopping && (was_up || !s->coordinator_failed))
-        sw_log(SW_LOG_WARNING, "no connection to the coordinator at %s port %u: %s; trying again",
-            s->config.coordinator, s->config.coordinator_port, why->text);
-    s->coordinator_failed = true;
+    if (first)
+        sw_log(SW_LOG_WARNING, "no connection to the coordinator at %s: %s; trying on",
+            sw_link_name(l), why->text);
     if (was_up)
-        sw_server_feed(s, (struct sw_registry_event){.kind = SW_REG_COORDINATOR_DOWN});
-    redial_later(s);
-    sw_server_check_stopped(s);
+        sw_server_feed(arg, (struct sw_registry_event){.kind = SW_REG_COORDINATOR_DOWN});
 }
 
-static void dial(struct sw_server *s)
+static int open_link(struct sw_server *s, struct sw_error *e)
 {
-    static const struct sw_conn_handlers handlers = {
-        coordinator_ready, coordinator_message, coordinator_closed};
-    const struct sw_dial how = {.host = s->config.coordinator,
+    static const struct sw_link_handlers handlers = {link_up, link_message, link_down};
+    const struct sw_link_config config = {.loop = s->loop,
+        .host = s->config.coordinator,
         .port = s->config.coordinator_port,
-        .fd = -1,
         .self = &s->self,
-        .timeout_ms = SW_HANDSHAKE_MS};
-    struct sw_error e = {0};
+        .timeout_ms = SW_HANDSHAKE_MS,
+        .expect = SW_ROLE_TRAINERD};
 
-    if (sw_conn_dial(s->loop, &how, &handlers, s, &s->coordinator, &e) == 0)
-        return;
-    s->coordinator = NULL;
-    if (!s->coordinator_failed)
-        sw_log(SW_LOG_WARNING, "can't dial the coordinator at %s port %u: %s; trying again",
-            s->config.coordinator, s->config.coordinator_port, e.text);
-    s->coordinator_failed = true;
-    redial_later(s);
+    return sw_link_open(&config, &handlers, s, &s->link, e);
 }
 
 /* ---- listeners ---- */
@@ -277,18 +229,6 @@ static void refused(const struct sw_error *why, void *arg)
 
     s->refusals++;
     sw_log(SW_LOG_WARNING, "refused a connection: %s", why->text);
-}
-
-static bool is_loopback(const char *host)
-{
-    struct in_addr v4;
-    struct in6_addr v6;
-
-    if (strcmp(host, "localhost") == 0)
-        return true;
-    if (inet_pton(AF_INET, host, &v4) == 1)
-        return (ntohl(v4.s_addr) >> 24) == 127;
-    return inet_pton(AF_INET6, host, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
 }
 
 static int listen_on(struct sw_server *s, uint32_t port, const char *path, uint32_t roles,
@@ -345,16 +285,6 @@ uint32_t sw_server_data_port(const struct sw_server *s)
 
 /* ---- start and stop ---- */
 
-static int check_config(const struct sw_server_config *c, struct sw_error *e)
-{
-    if (!c->secret && !is_loopback(c->listen))
-        return sw_fail(e, SW_ERR_AUTH,
-            "listen = %s can be reached from other hosts, and there is no shared secret: set "
-            "secret_file (the same file on all hosts of the group), or listen on 127.0.0.1",
-            c->listen);
-    return 0;
-}
-
 static int make_parts(struct sw_server *s, struct sw_error *e)
 {
     struct sw_registry_config config = {.lease_ns = s->config.lease_ms * 1000000,
@@ -396,7 +326,7 @@ static void finished(uv_handle_t *h)
 
 static void close_handles(struct sw_server *s)
 {
-    uv_timer_t *timers[] = {&s->redial, &s->deadline, &s->flow, &s->stop_deadline};
+    uv_timer_t *timers[] = {&s->deadline, &s->flow, &s->stop_deadline};
 
     for (size_t i = 0; i < sizeof(timers) / sizeof(timers[0]); i++)
         if (!uv_is_closing((uv_handle_t *)timers[i]))
@@ -407,7 +337,7 @@ int sw_server_start(uv_loop_t *loop, const struct sw_server_config *config, stru
     struct sw_error *e)
 {
     struct sw_server *s;
-    int rc = check_config(config, e);
+    int rc = sw_daemon_check_listen(config->listen, config->secret != NULL, e);
 
     if (rc)
         return rc;
@@ -421,29 +351,29 @@ int sw_server_start(uv_loop_t *loop, const struct sw_server_config *config, stru
         .host = config->host,
         .secret = config->secret,
         .secret_bytes = config->secret_bytes};
-    s->backoff_ms = SW_RECONNECT_MIN_MS;
     rc = make_parts(s, e);
     if (!rc)
         rc = listen_all(s, e);
+    if (!rc)
+        rc = open_link(s, e);
     if (rc) {
         close_listeners(s);
         free_parts(s);
         return rc;
     }
-    uv_timer_t *timers[] = {&s->redial, &s->deadline, &s->flow, &s->stop_deadline};
+    uv_timer_t *timers[] = {&s->deadline, &s->flow, &s->stop_deadline};
     for (size_t i = 0; i < sizeof(timers) / sizeof(timers[0]); i++) {
         uv_timer_init(loop, timers[i]);
         timers[i]->data = s;
         s->handles++;
     }
-    dial(s);
     *out = s;
     return 0;
 }
 
 void sw_server_check_stopped(struct sw_server *s)
 {
-    if (s->stopping && !s->sessions && !s->writers && !s->clients && !s->coordinator)
+    if (s->stopping && !s->sessions && !s->writers && !s->clients)
         close_handles(s);
 }
 
@@ -470,12 +400,11 @@ void sw_server_stop(struct sw_server *s, void (*stopped)(bool clean, void *arg),
     s->stopped = stopped;
     s->stopped_arg = arg;
     close_listeners(s);
-    uv_timer_stop(&s->redial);
     uv_timer_stop(&s->deadline);
     uv_timer_stop(&s->flow);
     uv_timer_start(&s->stop_deadline, on_stop_deadline, SW_WINDOW_MS, 0);
-    if (s->coordinator)
-        sw_conn_close(s->coordinator, "inferd ends");
+    sw_link_close(s->link);
+    s->link = NULL;
     for (struct sw_session *k = s->sessions; k; k = k->next)
         sw_session_end(k, SW_ERR_CLOSED, "inferd ends");
     for (struct sw_writer *w = s->writers; w; w = w->next)

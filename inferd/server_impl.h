@@ -11,6 +11,7 @@
 #define SW_INFERD_SERVER_IMPL_H
 
 #include "common/conn.h"
+#include "common/link.h"
 #include "common/log.h"
 #include "common/transport.h"
 #include "inferd/registry.h"
@@ -24,6 +25,8 @@ struct sw_session { /* an engine process */
     uint64_t number; /* the registry's name for it */
     struct sw_id instance;
     pid_t pid;
+    char engine[SW_LABEL_MAX + 1]; /* what it last wanted to register; "" = nothing yet */
+    uint32_t rank;
     struct sw_conn *conn; /* NULL = ended */
     bool ending;          /* sw_conn_close was called */
 
@@ -79,13 +82,10 @@ struct sw_server {
     uint64_t last_session;
     bool pumping;
 
-    struct sw_conn *coordinator; /* dialling or up */
-    bool coordinator_up;
-    bool coordinator_failed; /* and it was logged */
-    char coordinator_name[256];
-    uint32_t backoff_ms;
+    struct sw_link *link;       /* to the coordinator */
+    char coordinator_name[256]; /* the last one that was there */
 
-    uv_timer_t redial, deadline, flow;
+    uv_timer_t deadline, flow;
     unsigned handles;  /* open ones */
     uint64_t refusals; /* connections that failed before they were proven */
 

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -342,6 +343,20 @@ void sw_session_release(struct sw_session *k)
 
 /* ---- the connection ---- */
 
+/*
+ * The library copies on the thread that also connects and registers: a process that registers a
+ * rank anew copies no more for the connection that it lost, although nobody can say so over that.
+ */
+static void note_registration(struct sw_session *k, const struct sw_engine_rank *in)
+{
+    snprintf(k->engine, sizeof(k->engine), "%s", in->engine);
+    k->rank = in->rank;
+    for (struct sw_session *old = k->server->sessions; old; old = old->next)
+        if (old != k && !old->conn && old->pid == k->pid && old->rank == k->rank &&
+            strcmp(old->engine, k->engine) == 0)
+            process_over(old);
+}
+
 static void on_message(struct sw_conn *c, struct sw_msg *msg, void *arg)
 {
     struct sw_session *k = arg;
@@ -354,10 +369,9 @@ static void on_message(struct sw_conn *c, struct sw_msg *msg, void *arg)
             sw_local_port_from_engine(local, msg);
         else
             sw_msg_free(msg);
-    } else if (msg->kind == SW_MSG_ERROR) {
-        sw_log(SW_LOG_WARNING, "%s: %s", sw_conn_name(c), msg->u.error.reason);
-        sw_msg_free(msg);
     } else {
+        if (msg->kind == SW_MSG_ENGINE_RANK)
+            note_registration(k, &msg->u.engine_rank);
         sw_server_feed(
             k->server, (struct sw_registry_event){
                            .kind = SW_REG_ENGINE_MESSAGE, .session = k->number, .message = msg});
@@ -414,10 +428,6 @@ void sw_session_accept(struct sw_server *s, struct sw_conn *c)
     s->sessions = k;
     sw_conn_set_handlers(c, &handlers, k);
     watch_process(k);
-    /* The library copies on the thread that connects: whoever connects again copies no more. */
-    for (struct sw_session *old = k->next; old; old = old->next)
-        if (!old->conn && sw_id_equal(&old->instance, &k->instance) && old->pid == k->pid)
-            process_over(old);
     sw_server_feed(s, (struct sw_registry_event){.kind = SW_REG_ENGINE_UP,
                           .session = k->number,
                           .instance = k->instance,

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Clients that ask how things are: one JSON document, in parts. */
+/* Clients that ask how things are: one JSON document. */
 #include "inferd/server_impl.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#define PART_BYTES ((size_t)256 << 10)
+#include "common/status.h"
 
 static const char *or_empty(const char *text)
 {
@@ -40,7 +38,7 @@ static json_t *document(struct sw_server *s)
     decorate(s, json_object_get(o, "ranks"));
     json_object_set_new(coordinator, "host", json_string(s->config.coordinator));
     json_object_set_new(coordinator, "port", json_integer(s->config.coordinator_port));
-    json_object_set_new(coordinator, "connected", json_boolean(s->coordinator_up));
+    json_object_set_new(coordinator, "connected", json_boolean(s->link && sw_link_is_up(s->link)));
     json_object_set_new(coordinator, "name", json_string(s->coordinator_name));
     json_object_set(coordinator, "instance", json_object_get(o, "coordinator_instance"));
     json_object_del(o, "coordinator_instance");
@@ -60,47 +58,12 @@ static json_t *document(struct sw_server *s)
     return o;
 }
 
-static bool send_part(struct sw_conn *c, uint64_t request, const char *text, size_t n, bool last)
-{
-    struct sw_msg *msg = sw_msg_new(SW_MSG_STATUS_TEXT);
-    char *part = msg ? sw_arena_strndup(&msg->arena, text, n) : NULL;
-
-    if (!part) {
-        sw_msg_free(msg);
-        sw_conn_close(c, "no memory for an answer");
-        return false;
-    }
-    msg->u.status_text.request = request;
-    msg->u.status_text.last = last;
-    msg->u.status_text.text = part;
-    sw_conn_send(c, msg);
-    return true;
-}
-
-static void send_status(struct sw_client *client, uint64_t request)
-{
-    json_t *o = document(client->server);
-    char *text = o ? json_dumps(o, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
-    size_t length = text ? strlen(text) : 0;
-
-    json_decref(o);
-    if (!text) {
-        sw_conn_close(client->conn, "no memory for an answer");
-        return;
-    }
-    for (size_t at = 0; at < length; at += PART_BYTES) {
-        size_t n = length - at < PART_BYTES ? length - at : PART_BYTES;
-
-        if (!send_part(client->conn, request, text + at, n, at + n == length))
-            break;
-    }
-    free(text);
-}
-
 static void on_message(struct sw_conn *c, struct sw_msg *msg, void *arg)
 {
+    struct sw_client *client = arg;
+
     if (msg->kind == SW_MSG_STATUS)
-        send_status(arg, msg->u.status.request);
+        sw_status_send(c, msg->u.status.request, document(client->server));
     else
         sw_server_refuse(
             c, SW_ERR_UNSUPPORTED, "inferd answers status only; ask trainerd to stage or publish");

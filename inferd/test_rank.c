@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <check.h>
+#include <stdio.h>
 #include <string.h>
 #include "inferd/rank.h"
 
@@ -36,8 +37,9 @@ START_TEST(table)
 
     for (int to = 0; to < SW_STEP_COUNT; to++)
         if (sw_step_allowed(allowed[_i].from, to)) {
-            strcat(text, sw_step_name(to));
-            strcat(text, ",");
+            size_t n = strlen(text);
+
+            snprintf(text + n, sizeof(text) - n, "%s,", sw_step_name(to));
         }
     ck_assert_str_eq(text, allowed[_i].to);
 }

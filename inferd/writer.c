@@ -5,6 +5,7 @@
  */
 #include "inferd/server_impl.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -85,11 +86,8 @@ static bool hand_over(struct sw_writer *w)
         sw_conn_close(c, "the engine rank has gone");
         return true;
     }
-    if (sw_conn_queued(c))
-        return false;
-    strncpy(name, sw_conn_name(c), sizeof(name) - 1);
-    name[sizeof(name) - 1] = '\0';
-    fd = sw_conn_detach(c);
+    snprintf(name, sizeof(name), "%s", sw_conn_name(c));
+    fd = sw_conn_detach(c); /* sends what is queued, and fails if the kernel does not take it */
     if (fd < 0)
         return false;
     sw_conn_set_handlers(c, &none, NULL);

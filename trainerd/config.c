@@ -10,8 +10,8 @@ static const char *const transports[] = {"auto", "tcp", "local", NULL};
 #define F(member) SW_FIELD(struct sw_trainerd_config, member)
 #define DURATION(option, member, standard, text)                                                   \
     {                                                                                              \
-        .name = option, .type = SW_OPTION_DURATION, F(member), .min = 10, .max = 86400000,         \
-        .number = standard, .help = text                                                           \
+        .name = (option), .type = SW_OPTION_DURATION, F(member), .min = 10, .max = 86400000,       \
+        .number = (standard), .help = (text)                                                       \
     }
 
 static const struct sw_option options[] = {
@@ -36,12 +36,12 @@ static const struct sw_option options[] = {
         .flags = SW_OPTION_MAY_EMPTY,
         .help = "system group that may use the socket; none = the daemon's own"},
     {.name = "socket-mode",
-        .type = SW_OPTION_UINT,
+        .type = SW_OPTION_STRING,
         F(socket_mode),
-        .min = 0,
-        .max = 777,
-        .number = 660,
-        .help = "the socket's access mode, as chmod takes it (three octal digits)"},
+        .min = 3,
+        .max = 4,
+        .text = "0660",
+        .help = "permissions of the socket's file, in octal"},
     {.name = "listen",
         .type = SW_OPTION_STRING,
         F(listen),

@@ -6,13 +6,13 @@
  */
 #include "trainerd/server.h"
 
-#include <arpa/inet.h>
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "common/daemon.h"
 #include "common/error.h"
 #include "trainerd/internal.h"
 
@@ -188,18 +188,6 @@ static int open_link(struct sw_trainerd *d, struct sw_error *e)
 
 /* ---- start ---- */
 
-static bool is_loopback(const char *address)
-{
-    struct in_addr v4;
-    struct in6_addr v6;
-
-    if (inet_pton(AF_INET, address, &v4) == 1)
-        return ntohl(v4.s_addr) >> 24 == 127;
-    if (inet_pton(AF_INET6, address, &v6) == 1)
-        return IN6_IS_ADDR_LOOPBACK(&v6);
-    return !strcmp(address, "localhost");
-}
-
 static int identify(struct sw_trainerd *d, struct sw_error *e)
 {
     const struct sw_trainerd_config *c = d->config;
@@ -212,12 +200,10 @@ static int identify(struct sw_trainerd *d, struct sw_error *e)
         if (r)
             return r;
         d->identity.secret = d->secret;
-    } else if (!is_loopback(c->listen)) {
-        return sw_fail(e, SW_ERR_AUTH,
-            "listen = %s: without a shared secret only loopback is served; give secret-file on all "
-            "daemons of the group, or listen on 127.0.0.1",
-            c->listen);
     }
+    r = sw_daemon_check_listen(c->listen, d->secret != NULL, e);
+    if (r)
+        return r;
     d->identity.group = c->group;
     d->identity.role = SW_ROLE_TRAINERD;
     d->identity.host = d->host_name;

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/daemon.h"
 #include "common/error.h"
 #include "common/status.h"
 #include "trainerd/internal.h"
@@ -166,18 +167,6 @@ static void on_refused(const struct sw_error *why, void *arg)
     sw_log(SW_LOG_WARNING, "connection refused: %s", why->text);
 }
 
-/* 660 as typed -> 0660; the option's range leaves decimal digits 8 and 9 to be refused here. */
-static int octal_mode(uint32_t typed, uint32_t *mode, struct sw_error *e)
-{
-    *mode = 0;
-    for (uint32_t unit = 1, rest = typed; rest; rest /= 10, unit *= 8) {
-        if (rest % 10 > 7)
-            return sw_fail(e, SW_ERR_INVALID, "socket-mode %u: expected three octal digits", typed);
-        *mode += rest % 10 * unit;
-    }
-    return 0;
-}
-
 int sessions_listen(struct sw_trainerd *d, struct sw_error *e)
 {
     static const struct sw_listener_handlers handlers = {
@@ -189,7 +178,7 @@ int sessions_listen(struct sw_trainerd *d, struct sw_error *e)
         .roles = 1u << SW_ROLE_TRAINER | 1u << SW_ROLE_CLIENT,
         .timeout_ms = d->config->handshake_ms,
         .max_connections = SW_CONNECTIONS_MAX};
-    int r = octal_mode(d->config->socket_mode, &how.mode, e);
+    int r = sw_daemon_socket_mode(d->config->socket_mode, &how.mode, e);
 
     if (!r)
         r = sw_listener_open(d->loop, &how, &handlers, d, &d->local, e);

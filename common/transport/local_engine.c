@@ -17,7 +17,7 @@
 #include "common/transport/window.h"
 
 #define PARTS_MAX 64u
-#define BYTES_MAX (1ull << 60) /* of one job: sums stay far from overflow */
+#define PART_BYTES_MAX (1ull << 56) /* of one job and thread: sums do not overflow */
 
 struct mapping {
     struct mapping *next;
@@ -124,6 +124,11 @@ struct copy {
     uint64_t n;
     uint64_t bytes;
     bool verify;
+    struct check {
+        uint64_t bytes;
+        bool bad;
+        uint64_t at; /* the bad one */
+    } parts[PARTS_MAX];
     struct difference {
         bool found;
         uint32_t region;
@@ -193,40 +198,68 @@ static void copy_part(unsigned i, unsigned n, void *arg)
         run_span(c, i, &span);
 }
 
-static int check_extents(struct copy *c, struct sw_error *e)
+static int check_extent(const struct copy *c, uint64_t i, struct sw_error *e)
 {
-    for (uint64_t i = 0; i < c->n; i++) {
-        const struct sw_extent *x = &c->extents[i];
+    const struct sw_extent *x = &c->extents[i];
 
-        if (sw_range_exceeds(x->src, x->length, c->source->bytes)) {
-            return sw_fail(e, SW_ERR_INVALID,
-                "extent %" PRIu64 ": %" PRIu64 " bytes at %" PRIu64 " of a source of %" PRIu64, i,
-                x->length, x->src, c->source->bytes);
+    if (sw_range_exceeds(x->src, x->length, c->source->bytes)) {
+        return sw_fail(e, SW_ERR_INVALID,
+            "extent %" PRIu64 ": %" PRIu64 " bytes at %" PRIu64 " of a source of %" PRIu64, i,
+            x->length, x->src, c->source->bytes);
+    }
+    if (sw_window_check(c->engine->window, x->region, x->dst, x->length, e))
+        return sw_error_context(e, SW_ERR_INVALID, "extent %" PRIu64, i);
+    return 0;
+}
+
+/* Part i of n of the extents: sums their bytes, stops at the first bad one. */
+static void check_part(unsigned i, unsigned n, void *arg)
+{
+    struct copy *c = arg;
+    const uint64_t share = c->n / n, end = i + 1 == n ? c->n : share * (i + 1);
+    uint64_t bytes = 0, k = share * i;
+
+    while (k < end && bytes <= PART_BYTES_MAX && check_extent(c, k, NULL) == 0)
+        bytes += c->extents[k++].length;
+    c->parts[i].bytes = bytes;
+    c->parts[i].bad = k < end;
+    c->parts[i].at = k;
+}
+
+static int check_extents(struct copy *c, unsigned threads, struct sw_error *e)
+{
+    sw_memory_parallel(threads, check_part, c);
+    for (unsigned i = 0; i < threads; i++) {
+        if (c->parts[i].bad) {
+            if (check_extent(c, c->parts[i].at, e))
+                return SW_ERR_INVALID;
+            return sw_fail(e, SW_ERR_LIMIT, "more than %llu bytes in one job", PART_BYTES_MAX);
         }
-        if (sw_window_check(c->engine->window, x->region, x->dst, x->length, e))
-            return sw_error_context(e, SW_ERR_INVALID, "extent %" PRIu64, i);
-        if (sw_range_exceeds(c->bytes, x->length, BYTES_MAX))
-            return sw_fail(e, SW_ERR_LIMIT, "more than %llu bytes in one job", BYTES_MAX);
-        c->bytes += x->length;
+        c->bytes += c->parts[i].bytes;
     }
     return 0;
 }
 
+/* Not more threads than there is work for. */
+static unsigned threads_for(const struct copy *c, uint64_t work, uint64_t least)
+{
+    return work / least < c->engine->threads ? (unsigned)(work / least) + 1 : c->engine->threads;
+}
+
 static int run_copy(struct copy *c, struct sw_error *e)
 {
-    unsigned threads = c->engine->threads;
-    int rc = check_extents(c, e);
+    int rc = check_extents(c, threads_for(c, c->n, 20000), e);
+    unsigned threads;
 
     if (rc)
         return rc;
-    if (c->bytes / threads < (256u << 10))
-        threads = (unsigned)(c->bytes / (256u << 10)) + 1;
+    threads = threads_for(c, c->bytes, 256u << 10);
     sw_memory_parallel(threads, copy_part, c);
     for (unsigned i = 0; i < threads; i++) {
         if (c->differences[i].found) {
             return sw_fail(e, SW_ERR_IO,
-                "region %" PRIu32 ", offset %" PRIu64 ": the target holds another byte than the "
-                "source (the first difference)",
+                "region %" PRIu32 ", offset %" PRIu64
+                ": the target holds another byte than the source (the first difference)",
                 c->differences[i].region, c->differences[i].offset);
         }
     }

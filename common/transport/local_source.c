@@ -358,7 +358,7 @@ static int start_job(struct sw_path *path, const struct sw_write_job *job, enum 
     struct path *p = (struct path *)path;
     struct sw_msg *msg;
     uint64_t bytes;
-    int rc = sw_write_job_check(&p->target, job, &bytes, e), fd;
+    int rc = sw_write_job_check(&p->target, job, &bytes, e), fd = -1;
 
     if (!rc)
         rc = check_idle(p, e);

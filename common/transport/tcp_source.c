@@ -68,7 +68,7 @@ static void path_fail(struct path *p, const struct sw_error *why)
 
 static void path_free(struct path *p)
 {
-    for (unsigned i = 0; i < p->n_streams; i++)
+    for (unsigned i = 0; p->streams && i < p->n_streams; i++)
         sw_stream_free(p->streams[i]);
     for (unsigned i = 0; i < p->n; i++) {
         if (p->dials[i].fd >= 0)
@@ -351,7 +351,7 @@ static int path_new(const struct sw_path_spec *spec, struct path **out, struct s
 int sw_tcp_path_open(uv_loop_t *loop, const struct sw_path_spec *spec, sw_path_broken broken,
     sw_path_done done, void *arg, struct sw_path **out, struct sw_error *e)
 {
-    struct path *p;
+    struct path *p = NULL;
     int rc = path_new(spec, &p, e);
 
     if (rc)

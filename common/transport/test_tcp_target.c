@@ -440,6 +440,37 @@ START_TEST(byte_by_byte)
 }
 END_TEST
 
+/* A record that came along with a payload is worked on even if nothing else comes to wake the
+ * thread, however many there were before it. */
+START_TEST(many_records_at_once)
+{
+    const struct sw_wire_record w = {
+        .kind = SW_WIRE_WRITE, .n = 1, .window = window, .bytes = 3, .first = {0, 3, 0}};
+    const struct sw_wire_record f = {.kind = SW_WIRE_FLUSH, .window = window};
+    uint8_t all[40 * (SW_WIRE_RECORD + 3) + SW_WIRE_RECORD], in[SW_WIRE_RECORD];
+    struct sw_wire_record r;
+    struct target t;
+    int fd;
+
+    target_open(&t);
+    fd = attack(&t);
+    for (uint32_t n = 0; n < 40; n++) {
+        size_t at = 0;
+
+        for (uint32_t i = 0; i < n; i++, at += SW_WIRE_RECORD + 3) {
+            sw_wire_put_record(all + at, &w);
+            memcpy(all + at + SW_WIRE_RECORD, "abc", 3);
+        }
+        sw_wire_put_record(all + at, &f);
+        send_all(fd, all, at + SW_WIRE_RECORD);
+        ck_assert(receive_all(fd, in, sizeof(in)) && sw_wire_get_record(in, &r));
+        ck_assert_uint_eq(r.bytes, 3u * n);
+    }
+    close(fd);
+    target_close(&t);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("tcp_target");
@@ -448,7 +479,7 @@ int main(void)
     int failed;
 
     suite_add_tcase(suite, tc);
-    tcase_set_timeout(tc, 60);
+    tcase_set_timeout(tc, 20);
     tcase_add_loop_test(tc, bad_record, 0, (int)(sizeof(bad_records) / sizeof(bad_records[0])));
     tcase_add_test(tc, bad_table);
     tcase_add_test(tc, garbage);
@@ -457,6 +488,7 @@ int main(void)
     tcase_add_loop_test(tc, flood_without_reading, 0, 2);
     tcase_add_test(tc, read_gives_what_is_there);
     tcase_add_test(tc, byte_by_byte);
+    tcase_add_test(tc, many_records_at_once);
     srunner_run_all(r, CK_ENV);
     failed = srunner_ntests_failed(r);
     srunner_free(r);

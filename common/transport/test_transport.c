@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 #include "common/error.h"
 #include "common/transport/testing.h"
 
@@ -14,11 +15,8 @@ static const struct sw_transport *const transports[] = {
     &sw_transport_tcp, &sw_transport_local, &sw_transport_null};
 
 static const struct sw_run runs[] = {
-    {0, 0, 1 * MIB},
-    {0, 2 * MIB, 1 * MIB + 5},
-    {1, 256, MIB + 100},
-    {2, 7, 1},
-    {2, 4096, 60000},
+    {0, 0, 1 * MIB}, {0, 2 * MIB, 1 * MIB + 5}, {1, 256, MIB + 100}, {2, 7, 1},
+    {2, 4096, 60001}, /* the sum is odd: no even share for two threads */
 };
 #define RUNS (sizeof(runs) / sizeof(runs[0]))
 
@@ -31,12 +29,18 @@ static const struct sw_stage_config small = {
     .connections = 4,
 };
 
-static struct sw_stage *stage(int i)
+static struct sw_stage *stage_with(int i, unsigned threads)
 {
     struct sw_stage_config c = small;
 
     c.transport = transports[i];
+    c.threads = threads;
     return sw_stage_new(&c);
+}
+
+static struct sw_stage *stage(int i)
+{
+    return stage_with(i, 2);
 }
 
 static bool moves(int i)
@@ -228,26 +232,34 @@ END_TEST
 
 /* ---- verify ---- */
 
+static void flip(struct sw_stage *s)
+{
+    uint8_t *region = sw_stage_region(s, 1);
+
+    region[256 + 777777] ^= 1;
+    region[256 + 777779] ^= 1;
+    region[256 + MIB] ^= 1;
+}
+
 START_TEST(verify_names_the_first_difference)
 {
+    const struct sw_extent x[] = {{0, 0, MIB, 0, 0}, {MIB, 256, MIB + 100, 1, 0}};
     struct sw_stage *s = stage(_i);
     struct sw_path *p = sw_stage_path(s, NULL);
-    const struct sw_id w = sw_stage_window(s);
-    const struct sw_extent x[] = {{0, 0, MIB, 0, 0}, {MIB, 256, MIB + 100, 1, 0}};
-    struct sw_stage_outcome o;
+    struct sw_id w = sw_stage_window(s);
+    struct sw_stage_outcome o = sw_stage_write(s, p, &w, x, 2);
 
+    ck_assert_msg(o.error.code == 0, "%s", o.error.text);
     if (moves(_i)) {
-        o = sw_stage_write(s, p, &w, x, 2);
-        ck_assert_msg(o.error.code == 0, "%s", o.error.text);
-        sw_stage_region(s, 1)[256 + 777777] ^= 1;
-        sw_stage_region(s, 1)[256 + 777779] ^= 1;
-        sw_stage_region(s, 1)[256 + MIB] ^= 1;
+        sw_stage_window_close(s); /* the memory is ours only between two windows */
+        flip(s);
+        w = sw_stage_window(s);
         o = sw_stage_verify(s, p, &w, x, 2);
         ck_assert_int_eq(o.error.code, SW_ERR_IO);
-        ck_assert_ptr_nonnull(strstr(o.error.text, "region 1, offset 778033"));
-        sw_stage_region(s, 1)[256 + 777777] ^= 1;
-        sw_stage_region(s, 1)[256 + 777779] ^= 1;
-        sw_stage_region(s, 1)[256 + MIB] ^= 1;
+        ck_assert_msg(strstr(o.error.text, "region 1, offset 778033"), "%s", o.error.text);
+        sw_stage_window_close(s);
+        flip(s);
+        w = sw_stage_window(s);
         o = sw_stage_verify(s, p, &w, x, 2); /* the path is still good */
         ck_assert_msg(o.error.code == 0, "%s", o.error.text);
     }
@@ -359,6 +371,13 @@ END_TEST
 #define BIG_TCP 200000ull
 #define BIG_LOCAL 100ull
 
+/* TSan rightly calls it a race when two threads place the same bytes; a plan never asks for it. */
+#ifdef __SANITIZE_THREAD__
+#define BIG_THREADS 1
+#else
+#define BIG_THREADS 2
+#endif
+
 struct big {
     struct sw_stage *s;
     struct sw_path *p;
@@ -373,6 +392,15 @@ __attribute__((no_sanitize("thread"), noinline)) static bool first_byte_is_there
     return *(volatile uint8_t *)sw_stage_region(b->s, 0) == sw_stage_source_bytes(b->s)[0];
 }
 
+/* Writes what another thread may be sending just now. */
+__attribute__((no_sanitize("thread"), noinline)) static void overwrite_source(struct big *b)
+{
+    volatile uint8_t *bytes = sw_stage_source_bytes(b->s);
+
+    for (size_t i = 0; i < MIB; i++)
+        bytes[i] = 0x55;
+}
+
 static void on_poll(uv_timer_t *t)
 {
     (void)t;
@@ -385,7 +413,7 @@ static void big_start(struct big *b, int i)
     struct sw_error e;
     uv_timer_t poll;
 
-    b->s = stage(i);
+    b->s = stage_with(i, BIG_THREADS);
     b->p = sw_stage_path(b->s, NULL);
     b->w = sw_stage_window(b->s);
     b->x = calloc(n, sizeof(*b->x));
@@ -414,7 +442,7 @@ START_TEST(close_of_the_window_in_the_middle)
     ck_assert_ptr_nonnull(snapshot);
     sw_stage_window_close(b.s);
     memcpy(snapshot, sw_stage_region(b.s, 0), MIB);
-    memset(sw_stage_source_bytes(b.s), 0x55, MIB); /* what would be seen if it came */
+    overwrite_source(&b); /* it would be seen, if it came */
     ck_assert(sw_stage_wait(b.s, &b.o.done));
     if (transports[_i] == &sw_transport_tcp)
         ck_assert_int_lt(b.o.error.code, 0);
@@ -461,7 +489,7 @@ START_TEST(port_free_in_the_middle)
     }
     ck_assert(sw_stage_wait(b.s, &b.o.done));
     if (transports[_i] == &sw_transport_tcp)
-        ck_assert_int_eq(b.o.error.code, SW_ERR_CLOSED);
+        ck_assert_int_lt(b.o.error.code, 0); /* refused, or dropped */
     sw_stage_path_close(b.s, b.p);
     check_untouched(b.s);
     free(b.x);
@@ -534,8 +562,7 @@ START_TEST(engine_that_dies)
     p = sw_stage_path(s, NULL);
     job = (struct sw_write_job){sw_stage_window(s), sw_stage_source(s), &x, 1};
     ck_assert_int_eq(sw_transport_local.path_write(p, &job, sw_stage_path_done, &o, &e), 0);
-    for (int k = 0; k < 20; k++) /* the copy reaches the engine process */
-        uv_run(sw_stage_loop(s), UV_RUN_NOWAIT);
+    ck_assert(sw_stage_wait(s, sw_stage_engine_has_copy(s)));
     sw_transport_local.port_close(sw_stage_port(s), mark_closed, &closed);
     ck_assert(!closed && !o.done); /* it may be writing */
     sw_stage_engine_died(s);
@@ -545,6 +572,83 @@ START_TEST(engine_that_dies)
     ck_assert_ptr_nonnull(strstr(o.error.text, "has died"));
     ck_assert_int_eq(sw_stage_path_close(s, p).error.code, 0);
     sw_stage_free(s);
+}
+END_TEST
+
+/* A writer of raw messages, to vanish when it wants to. */
+struct raw_writer {
+    struct sw_stage *stage;
+    struct sw_conn *conn;
+    struct sw_id window;
+    bool open, mapped, closed;
+};
+
+static void raw_ready(struct sw_conn *c, void *arg)
+{
+    sw_conn_send(c, sw_stage_path_open(((struct raw_writer *)arg)->stage));
+}
+
+static void raw_message(struct sw_conn *c, struct sw_msg *msg, void *arg)
+{
+    struct raw_writer *w = arg;
+
+    (void)c;
+    w->open |= msg->kind == SW_MSG_PATH_DONE;
+    w->mapped |= msg->kind == SW_MSG_LOCAL_MAPPED && msg->u.local_mapped.error.code == 0;
+    sw_msg_free(msg);
+}
+
+static void raw_closed(struct sw_conn *c, const struct sw_error *why, void *arg)
+{
+    (void)c;
+    (void)why;
+    ((struct raw_writer *)arg)->closed = true;
+}
+
+static void raw_send(struct raw_writer *w, enum sw_msg_kind kind)
+{
+    struct sw_msg *m = sw_msg_new(kind);
+
+    m->fds[0] = dup(sw_stage_source(w->stage)->fd);
+    m->n_fds = 1;
+    if (kind == SW_MSG_LOCAL_SOURCE) {
+        m->u.local_source.source = 1;
+        m->u.local_source.bytes = small.source_bytes;
+    } else {
+        m->u.local_copy.copy = m->u.local_copy.source = 1;
+        m->u.local_copy.window = w->window;
+        m->u.local_copy.mode = SW_LOCAL_WRITE;
+    }
+    sw_conn_send(w->conn, m);
+}
+
+START_TEST(writer_that_vanishes_while_the_engine_copies)
+{
+    static const struct sw_conn_handlers handlers = {raw_ready, raw_message, raw_closed};
+    struct sw_stage_config c = small;
+    struct raw_writer w = {0};
+    bool closed = false;
+    struct sw_error e;
+
+    c.transport = &sw_transport_local;
+    c.mute_engine = true;
+    w.stage = sw_stage_new(&c);
+    ck_assert_int_eq(sw_stage_dial(w.stage, &handlers, &w, &w.conn, &e), 0);
+    ck_assert(sw_stage_wait(w.stage, &w.open));
+    raw_send(&w, SW_MSG_LOCAL_SOURCE);
+    ck_assert(sw_stage_wait(w.stage, &w.mapped));
+    w.window = sw_stage_window(w.stage);
+    raw_send(&w, SW_MSG_LOCAL_COPY);
+    ck_assert(sw_stage_wait(w.stage, sw_stage_engine_has_copy(w.stage)));
+    sw_conn_close(w.conn, "gone");
+    ck_assert(sw_stage_wait(w.stage, &w.closed));
+    for (int k = 0; k < 20; k++) /* inferd notices as well */
+        uv_run(sw_stage_loop(w.stage), UV_RUN_NOWAIT);
+    sw_transport_local.port_close(sw_stage_port(w.stage), mark_closed, &closed);
+    ck_assert(!closed); /* the engine process may be writing still */
+    sw_stage_engine_died(w.stage);
+    ck_assert(closed);
+    sw_stage_free(w.stage);
 }
 END_TEST
 
@@ -613,6 +717,7 @@ int main(void)
     tcase_add_loop_test(tc, target_drops_an_idle_path, 0, all);
     tcase_add_loop_test(tc, busy_path_refuses_a_second_job, 0, all);
     tcase_add_test(tc, engine_that_dies);
+    tcase_add_test(tc, writer_that_vanishes_while_the_engine_copies);
     tcase_add_test(tc, new_source_replaces_the_old_one);
     tcase_add_test(tc, find);
     srunner_run_all(r, CK_ENV);

@@ -53,8 +53,7 @@ END_TEST
 START_TEST(checks_places)
 {
     static const struct {
-        uint32_t region;
-        uint64_t offset, length;
+        uint64_t region, offset, length;
         bool good;
     } cases[] = {
         {0, 0, 100, true},
@@ -78,7 +77,8 @@ START_TEST(checks_places)
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct sw_error e = {0};
-        int rc = sw_window_check(w, cases[i].region, cases[i].offset, cases[i].length, &e);
+        int rc =
+            sw_window_check(w, (uint32_t)cases[i].region, cases[i].offset, cases[i].length, &e);
 
         ck_assert_msg((rc == 0) == cases[i].good, "case %zu: %s", i, e.text);
     }

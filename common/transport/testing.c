@@ -28,7 +28,7 @@ struct sw_stage {
     uint8_t *source_bytes;
     int source_fd;
     uint64_t windows;
-    unsigned engine_busy;
+    bool engine_has_copy;
 };
 
 static void check(bool good, const char *what, const struct sw_error *e)
@@ -59,7 +59,6 @@ static void engine_after(uv_work_t *w, int status)
     struct engine_work *k = w->data;
 
     (void)status;
-    k->stage->engine_busy--;
     sw_msg_free(k->msg);
     if (k->stage->port)
         sw_local_port_from_engine(k->stage->port, k->reply);
@@ -75,6 +74,7 @@ static void to_engine(struct sw_msg *msg, void *arg)
     struct engine_work *k = calloc(1, sizeof(*k));
 
     if (msg->kind == SW_MSG_LOCAL_COPY && s->config.mute_engine) {
+        s->engine_has_copy = true;
         sw_msg_free(msg);
         free(k);
         return;
@@ -83,7 +83,6 @@ static void to_engine(struct sw_msg *msg, void *arg)
     k->work.data = k;
     k->stage = s;
     k->msg = msg;
-    s->engine_busy++;
     uv_queue_work(&s->loop, &k->work, engine_run, engine_after);
 }
 
@@ -419,4 +418,28 @@ void sw_stage_port_free(struct sw_stage *s)
 void sw_stage_engine_died(struct sw_stage *s)
 {
     sw_local_port_engine_died(s->port);
+}
+
+const bool *sw_stage_engine_has_copy(struct sw_stage *s)
+{
+    return &s->engine_has_copy;
+}
+
+int sw_stage_dial(struct sw_stage *s, const struct sw_conn_handlers *handlers, void *arg,
+    struct sw_conn **out, struct sw_error *e)
+{
+    const struct sw_dial how = {
+        .path = s->socket, .fd = -1, .self = &s->self, .timeout_ms = DEADLINE_MS};
+
+    return sw_conn_dial(&s->loop, &how, handlers, arg, out, e);
+}
+
+struct sw_msg *sw_stage_path_open(struct sw_stage *s)
+{
+    struct sw_msg *m = sw_msg_new(SW_MSG_PATH_OPEN);
+
+    check(m, "memory", NULL);
+    m->u.path_open.engine = s->target.engine;
+    m->u.path_open.local = 1;
+    return m;
 }

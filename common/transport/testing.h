@@ -57,5 +57,11 @@ struct sw_id sw_stage_window(struct sw_stage *s);   /* opens the window under a 
 uint64_t sw_stage_window_close(struct sw_stage *s); /* waits; returns the bytes counted */
 void sw_stage_port_free(struct sw_stage *s);        /* waits */
 void sw_stage_engine_died(struct sw_stage *s);
+const bool *sw_stage_engine_has_copy(struct sw_stage *s); /* with mute_engine: LOCAL_COPY came */
+
+/* For a writer that is no path: a connection to the listener, and what it says first. */
+int sw_stage_dial(struct sw_stage *s, const struct sw_conn_handlers *handlers, void *arg,
+    struct sw_conn **out, struct sw_error *e);
+struct sw_msg *sw_stage_path_open(struct sw_stage *s);
 
 #endif

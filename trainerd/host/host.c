@@ -483,9 +483,12 @@ static void trainer_abort(struct sw_host *h, struct rank *r, struct sw_msg *msg)
     if (begun ? same : r->state == RANK_IDLE && version && version == r->version)
         host_abort(h, r->rank, r->version, msg->u.abort.reason);
     if (begun && same) {
+        if (r->state == RANK_BEGINNING ||
+            r->state == RANK_PREPARING) /* each BEGIN is answered once */
+            host_reply(h, r, SW_MSG_BEGIN_DONE, r->version, SW_ERR_ABORTED, "given up: %s",
+                msg->u.abort.reason);
         if (r->state == RANK_BEGINNING) {
-            r->stale = r->stale && r->stale_version == r->version ? r->stale + 1 : 1;
-            r->stale_version = r->version;
+            r->stale++;
         } else if (r->state != RANK_ENDED) {
             staging_forget(r);
         } /* else the coordinator decides: it may be publishing already */

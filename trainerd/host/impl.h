@@ -69,9 +69,8 @@ struct rank {
     unsigned back;
     uint64_t begin_ns, deadline_ns;
     struct sw_msg *end; /* END, while draining */
-    /* Begins that were aborted before they were answered: each still gets its answer. */
-    uint64_t stale_version;
-    uint32_t stale;
+    uint32_t
+        stale; /* begins that were aborted before the coordinator's answer: one each will come */
 };
 
 struct session {

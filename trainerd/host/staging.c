@@ -305,9 +305,9 @@ void staging_begin(struct sw_host *h, struct rank *r, struct sw_msg *msg)
 }
 
 /* Whether an answer is that of a begin that was aborted before it came. */
-static bool is_stale(struct rank *r, uint64_t version)
+static bool is_stale(struct rank *r)
 {
-    if (!r->stale || r->stale_version != version)
+    if (!r->stale)
         return false;
     r->stale--;
     return true;
@@ -348,7 +348,7 @@ void staging_granted(struct sw_host *h, struct sw_msg *msg)
     const struct sw_rank_reply *reply = &msg->u.rank_reply;
     struct rank *r = host_rank(h, reply->rank);
 
-    if (!r || is_stale(r, reply->version) || r->state != RANK_BEGINNING ||
+    if (!r || is_stale(r) || r->state != RANK_BEGINNING ||
         (r->version && r->version != reply->version)) {
         refuse_grant(h, reply);
         sw_msg_free(msg);

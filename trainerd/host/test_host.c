@@ -415,7 +415,7 @@ START_TEST(test_busy_buffer_is_replaced)
         {"co begin_done 0 v3 e1", "alloc 0.0 g4 8192"},
         {"fail 0.0 g4", "c<ABORT 0 v3; s1<BEGIN_DONE 0 v3 !no memory"},
         {"1 begin 4", "c<BEGIN 0 v4"}, {"co begin_done 0 v4 e1", "alloc 0.0 g5 8192"},
-        {"1 abort 4", "c<ABORT 0 v4"}, {"done 0.0 g5", ""});
+        {"1 abort 4", "c<ABORT 0 v4; s1<BEGIN_DONE 0 v4 !aborted"}, {"done 0.0 g5", ""});
     ck_assert_int_eq(sw_host_live_buffer(t.host, 0, 2), 1);
 }
 END_TEST
@@ -496,8 +496,9 @@ START_TEST(test_trainer_aborts)
         {"co connect 0 v1 e1", "w<CONNECT"});
     /* The coordinator was publishing already. */
     ck_assert_int_eq(sw_host_live_buffer(t.host, 0, 1), 0);
-    RUN(&t, {"1 begin 2", "c<BEGIN 0 v2"}, {"1 abort 2", "c<ABORT 0 v2"},
-        {"co begin_done 0 v2 !", ""}, {"1 begin 3", "c<BEGIN 0 v3"}, {"1 abort 2", ""},
+    RUN(&t, {"1 begin 2", "c<BEGIN 0 v2"},
+        {"1 abort 2", "c<ABORT 0 v2; s1<BEGIN_DONE 0 v2 !aborted"}, {"co begin_done 0 v2 !", ""},
+        {"1 begin 3", "c<BEGIN 0 v3"}, {"1 abort 2", ""},
         {"co begin_done 0 v3 e1", "reset 0.1; s1<BUFFER b1 g2; s1<BEGIN_DONE 0 v3 b1"},
         {"1 end 3", ""}, {"1 abort 3", "c<ABORT 0 v3"}, {"time 6000", ""},
         {"1 begin 4", "c<BEGIN 0 v4"},
@@ -510,13 +511,18 @@ END_TEST
 /* A begin that is given up and asked for again gets its own answer. */
 START_TEST(test_same_begin_again)
 {
-    RUN(&t, DECLARED, {"1 begin 1", "c<BEGIN 0 v1"}, {"1 abort 1", "c<ABORT 0 v1"},
-        {"1 begin 1", "c<BEGIN 0 v1"}, {"1 abort 1", "c<ABORT 0 v1"}, {"1 begin 1", "c<BEGIN 0 v1"},
+    RUN(&t, DECLARED, {"1 begin 1", "c<BEGIN 0 v1"},
+        {"1 abort 1", "c<ABORT 0 v1; s1<BEGIN_DONE 0 v1 !aborted"}, {"1 begin 1", "c<BEGIN 0 v1"},
+        {"1 abort 1", "c<ABORT 0 v1; s1<BEGIN_DONE 0 v1 !aborted"}, {"1 begin 1", "c<BEGIN 0 v1"},
         {"co begin_done 0 v1 !", ""}, {"co begin_done 0 v1 !", ""},
         {"co begin_done 0 v1 !", "s1<BEGIN_DONE 0 v1 !aborted"}, {"1 begin 2", "c<BEGIN 0 v2"},
-        {"1 abort 2", "c<ABORT 0 v2"}, {"1 begin 3", "c<BEGIN 0 v3"},
+        {"1 abort 2", "c<ABORT 0 v2; s1<BEGIN_DONE 0 v2 !aborted"}, {"1 begin 3", "c<BEGIN 0 v3"},
         {"co begin_done 0 v2 e1", "c<ABORT 0 v2"},
         {"co begin_done 0 v3 !", "s1<BEGIN_DONE 0 v3 !aborted"});
+    /* who asks for the next version has no number to know the late answer by */
+    RUN(&t, {"1 begin 0", "c<BEGIN 0 v0"},
+        {"1 abort 0", "c<ABORT 0 v0; s1<BEGIN_DONE 0 !aborted"}, {"1 begin 0", "c<BEGIN 0 v0"},
+        {"co begin_done 0 v4 !", ""}, {"co begin_done 0 v4 !", "s1<BEGIN_DONE 0 v4 !aborted"});
 }
 END_TEST
 
@@ -549,8 +555,9 @@ END_TEST
 /* A begin that fails, or whose trainer leaves, costs nothing that was staged before. */
 START_TEST(test_staged_version_survives_a_begin)
 {
-    RUN(&t, STAGED, {"1 begin 2", "c<BEGIN 0 v2"}, {"1 abort 2", "c<ABORT 0 v2"},
-        {"co begin_done 0 v2 !", ""}, {"1 begin 3", "c<BEGIN 0 v3"}, {"down 1", "c<RANK_GONE 0"},
+    RUN(&t, STAGED, {"1 begin 2", "c<BEGIN 0 v2"},
+        {"1 abort 2", "c<ABORT 0 v2; s1<BEGIN_DONE 0 v2 !aborted"}, {"co begin_done 0 v2 !", ""},
+        {"1 begin 3", "c<BEGIN 0 v3"}, {"down 1", "c<RANK_GONE 0"},
         {"co connect 0 v1 e1", "w<CONNECT"});
     ck_assert_int_eq(sw_host_live_buffer(t.host, 0, 1), 0);
 }

@@ -71,7 +71,7 @@ static void assign_group(
     for (uint32_t i = 0; i < n; i++) {
         struct sw_entry *entry = &t->entries[items[i].entry];
 
-        while (h + 1 < n_holders && loads[holders[h]] + entry->bytes / 2 >= level)
+        while (h + 1 < n_holders && loads[holders[h]] + entry->bytes / 2 > level)
             h++;
         entry->rank = holders[h];
         loads[holders[h]] += entry->bytes;

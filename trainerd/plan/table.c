@@ -98,10 +98,10 @@ static int add_ref(struct sw_table *t, const struct sw_plan_rank *ranks, const s
     uint32_t at, struct sw_error *e)
 {
     const struct sw_source *s = &ranks[ref->rank].sources[ref->source];
-    struct sw_entry *entry = t->n ? &t->entries[t->n - 1] : NULL;
+    const bool is_new = t->n == 0 || strcmp(t->entries[t->n - 1].name, s->name) != 0;
+    struct sw_entry *entry = &t->entries[is_new ? t->n : t->n - 1];
 
-    if (!entry || strcmp(entry->name, s->name)) {
-        entry = &t->entries[t->n];
+    if (is_new) {
         if (entry_start(t, &ranks[ref->rank], s, entry, e))
             return e ? e->code : SW_ERR_PLAN;
         entry->first_holder = at;

@@ -379,7 +379,7 @@ static uint64_t seed;
 static uint32_t pick(uint32_t n)
 {
     seed = seed * 6364136223846793005ull + 1442695040888963407ull;
-    return (uint32_t)(seed >> 33) % n;
+    return n ? (uint32_t)(seed >> 33) % n : 0;
 }
 
 struct world {

@@ -71,6 +71,7 @@ struct delivery {
 
 struct sw_writer {
     struct sw_writer_config config;
+    struct sw_identity self; /* as SW_ROLE_WRITER */
     struct sw_program_table table;
     struct link *links;
     struct delivery *deliveries;
@@ -87,8 +88,12 @@ struct sw_writer *sw_writer_new(const struct sw_writer_config *config)
 {
     struct sw_writer *w = calloc(1, sizeof(*w));
 
-    if (w)
-        w->config = *config;
+    if (!w)
+        return NULL;
+    w->config = *config;
+    w->self = *config->self;
+    w->self.role = SW_ROLE_WRITER;
+    w->config.self = &w->self;
     return w;
 }
 

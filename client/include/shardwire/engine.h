@@ -19,6 +19,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <shardwire/api.h>
 #include <shardwire/dtype.h>
 #include <shardwire/error.h>
 
@@ -47,32 +48,36 @@ struct sw_engine_options {
 
 /* Connects. SW_ERR_CLOSED when no daemon answers ("is inferd running? tried ..."). Strings are
  * copied. */
-int sw_engine_open(const struct sw_engine_options *options, sw_engine **engine, struct sw_error *e);
+SW_API int sw_engine_open(
+    const struct sw_engine_options *options, sw_engine **engine, struct sw_error *e);
 
 /* A region of `bytes` (> 0) that the library allocates: a sealed memfd, mapped at *memory, zeroed,
  * owned by the engine object until close. *region is its number. */
-int sw_engine_alloc(
+SW_API int sw_engine_alloc(
     sw_engine *en, uint64_t bytes, void **memory, uint32_t *region, struct sw_error *e);
 
 /* A region from a memfd of yours, sealed against shrinking (F_SEAL_SHRINK) and open for writing;
  * the descriptor is duplicated. `memory` is your mapping of it, which stays valid until close. */
-int sw_engine_region(
+SW_API int sw_engine_region(
     sw_engine *en, int memfd, void *memory, uint64_t bytes, uint32_t *region, struct sw_error *e);
 
 /* A parameter: dense, in C order, at `offset` bytes of a region. Names are those the plan's rules
  * know (for now: checkpoint names, whole tensors). Checked here: duplicate name, bounds, dtype. */
-int sw_engine_parameter(sw_engine *en, const char *name, enum sw_dtype dtype, uint32_t ndim,
+SW_API int sw_engine_parameter(sw_engine *en, const char *name, enum sw_dtype dtype, uint32_t ndim,
     const uint64_t *shape, uint32_t region, uint64_t offset, struct sw_error *e);
 
 /* `name` is another name for the storage of `of` (a tied embedding): same region, offset, shape. */
-int sw_engine_alias(sw_engine *en, const char *name, const char *of, struct sw_error *e);
+SW_API int sw_engine_alias(sw_engine *en, const char *name, const char *of, struct sw_error *e);
 
 /*
  * Registers all of it. After SW_ERR_CLOSED from any call (inferd went away) call it again, with
  * back-off, until it succeeds: it connects anew and tells what the memory holds. It refuses with
- * SW_ERR_EXISTS while another living process holds the same engine and rank.
+ * SW_ERR_EXISTS while another living process holds the same engine and rank. If the engine was
+ * paused then and its memory is clean, its next event is RESUME (of update 0); if the memory may
+ * have been written, it stays paused until an update repairs it. An event that was not acknowledged
+ * is void.
  */
-int sw_engine_register(sw_engine *en, struct sw_error *e);
+SW_API int sw_engine_register(sw_engine *en, struct sw_error *e);
 
 enum sw_event_kind {
     SW_EVENT_NONE = 0,     /* the time was up */
@@ -91,24 +96,25 @@ struct sw_event {
 
 /* Waits for the next event, at most timeout_ms (0 = look only). SW_ERR_CLOSED: register again.
  * Every event but NONE must be acknowledged before the next comes. */
-int sw_engine_next_event(
+SW_API int sw_engine_next_event(
     sw_engine *en, uint32_t timeout_ms, struct sw_event *event, struct sw_error *e);
 
 /* Acknowledges. code 0 = done; else it failed and `reason` says why: the update of this engine ends
  * (before the window opened: old version; after: torn). */
-int sw_engine_ack(
+SW_API int sw_engine_ack(
     sw_engine *en, const struct sw_event *event, int code, const char *reason, struct sw_error *e);
 
 /* A descriptor that is readable when sw_engine_next_event has something to do; -1 = not connected.
- * It changes when the engine registers again. */
-int sw_engine_fd(const sw_engine *en);
+ * It changes when the engine registers again; call sw_engine_next_event once after that in any
+ * case: it may have to resume the engine by itself. */
+SW_API int sw_engine_fd(const sw_engine *en);
 
 /* The version that the memory holds, 0 = none of ours; *paused (may be NULL): 1 between PAUSE and
  * RESUME. */
-uint64_t sw_engine_version(const sw_engine *en, int *paused);
+SW_API uint64_t sw_engine_version(const sw_engine *en, int *paused);
 
 /* Leaves the group; regions made by sw_engine_alloc are unmapped. Accepts NULL. */
-void sw_engine_close(sw_engine *en);
+SW_API void sw_engine_close(sw_engine *en);
 
 #ifdef __cplusplus
 }

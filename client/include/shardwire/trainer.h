@@ -24,6 +24,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <shardwire/api.h>
 #include <shardwire/dtype.h>
 #include <shardwire/error.h>
 
@@ -91,20 +92,23 @@ struct sw_publish_result {
 };
 
 /* Connects and takes the rank. SW_ERR_CLOSED when no daemon answers ("is trainerd running? tried
- * ..."); SW_ERR_EXISTS when a living process holds the rank (its pid is named). Strings are copied.
- */
-int sw_trainer_open(
+ * ..."), SW_ERR_AUTH without permission or for another group. SW_ERR_EXISTS when a living process
+ * holds the rank (its pid is named): trainerd says so on its own, so that it may be declare that
+ * tells. Strings are copied. */
+SW_API int sw_trainer_open(
     const struct sw_trainer_options *options, sw_trainer **trainer, struct sw_error *e);
 
 /* Declares all source tensors of this rank (strings copied); replaces an earlier declaration. Not
- * between begin and end. The same declaration as last time keeps plan and replica. */
-int sw_trainer_declare(
+ * between begin and end. The same declaration as last time keeps plan and replica. One that
+ * trainerd refuses leaves nothing declared; SW_ERR_TIMEOUT ends the session. */
+SW_API int sw_trainer_declare(
     sw_trainer *t, const struct sw_source_tensor *tensors, size_t n, struct sw_error *e);
 
 /* Starts staging a version. `version` is greater than every one ever begun in the group
  * (SW_ERR_VERSION otherwise); 0 asks for the next one. *begun (may be NULL) gets it. timeout_ms 0 =
- * the coordinator's deadline decides. On an error nothing is begun. */
-int sw_trainer_begin(
+ * the coordinator's deadline decides (but an hour at most, here as in end and wait: a stopped
+ * daemon keeps no deadlines). On an error nothing is begun. */
+SW_API int sw_trainer_begin(
     sw_trainer *t, uint64_t version, uint32_t timeout_ms, uint64_t *begun, struct sw_error *e);
 
 /*
@@ -113,27 +117,29 @@ int sw_trainer_begin(
  * shape or dtype, SW_ERR_EXISTS put before in this version, SW_ERR_STATE outside begin..end. They
  * leave the version as it was. A tensor that no engine wants is accepted and not copied.
  */
-int sw_trainer_put(
+SW_API int sw_trainer_put(
     sw_trainer *t, const char *name, const struct sw_tensor *value, struct sw_error *e);
 
 /* Says that this rank has put everything, and waits until the whole world has and the version is
  * staged. SW_ERR_STATE with the names of the first tensors missing: put them and end again. With
- * SW_ERR_ABORTED the version is over (another rank gave up, alias sources differ, ...). */
-int sw_trainer_end(sw_trainer *t, uint32_t timeout_ms, struct sw_error *e);
+ * SW_ERR_ABORTED the version is over (another rank gave up, alias sources differ, ...); put,
+ * publish and wait may return it too, when they hear of it first. After SW_ERR_TIMEOUT end is still
+ * under way: call it again (no puts in between), or abort. */
+SW_API int sw_trainer_end(sw_trainer *t, uint32_t timeout_ms, struct sw_error *e);
 
 /* Gives the version up, between begin and publish. Also when nothing is begun (then it does
  * nothing). `reason` is what others are told. */
-int sw_trainer_abort(sw_trainer *t, const char *reason, struct sw_error *e);
+SW_API int sw_trainer_abort(sw_trainer *t, const char *reason, struct sw_error *e);
 
 /* Asks to publish (0 = the version begun last) and returns at once; one rank asks, wait tells. Any
  * rank may ask again: a repeated publish is the same publish. */
-int sw_trainer_publish(sw_trainer *t, uint64_t version, struct sw_error *e);
+SW_API int sw_trainer_publish(sw_trainer *t, uint64_t version, struct sw_error *e);
 
 /* Waits for the result of a version (0 = begun last), whoever published it. 0: live on every
  * engine. SW_ERR_PARTIAL: the result tells which are not, and why. *result (may be NULL) is set in
  * both cases, else emptied. timeout_ms 0 = until the coordinator's deadlines decide. SW_ERR_TIMEOUT
  * leaves the update running; wait again. */
-int sw_trainer_wait(sw_trainer *t, uint64_t version, uint32_t timeout_ms,
+SW_API int sw_trainer_wait(sw_trainer *t, uint64_t version, uint32_t timeout_ms,
     struct sw_publish_result *result, struct sw_error *e);
 
 /* What the plan made of this rank's declaration; valid after a begin. */
@@ -143,16 +149,16 @@ struct sw_trainer_plan {
     size_t n_tensors;       /* declared */
     size_t n_unused;        /* declared, and wanted by no engine */
 };
-int sw_trainer_plan(const sw_trainer *t, struct sw_trainer_plan *plan, struct sw_error *e);
+SW_API int sw_trainer_plan(const sw_trainer *t, struct sw_trainer_plan *plan, struct sw_error *e);
 /* The i-th unused tensor's name, NULL past the end; lives as long as the declaration. */
-const char *sw_trainer_unused(const sw_trainer *t, size_t i);
+SW_API const char *sw_trainer_unused(const sw_trainer *t, size_t i);
 
 /* Ends the session; a version not ended is aborted. What was staged stays in trainerd. Accepts
  * NULL. */
-void sw_trainer_close(sw_trainer *t);
+SW_API void sw_trainer_close(sw_trainer *t);
 
 /* "0.1.0" */
-const char *sw_version_string(void);
+SW_API const char *sw_version_string(void);
 
 #ifdef __cplusplus
 }

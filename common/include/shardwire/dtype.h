@@ -4,6 +4,7 @@
 #define SHARDWIRE_DTYPE_H
 
 #include <stdint.h>
+#include <shardwire/api.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -37,17 +38,18 @@ enum sw_dtype {
 };
 
 /* Bits of one element; 0 for a value that is no dtype. */
-unsigned sw_dtype_bits(enum sw_dtype dtype);
+SW_API unsigned sw_dtype_bits(enum sw_dtype dtype);
 
 /* The safetensors name ("BF16"); "?" for a value that is no dtype. */
-const char *sw_dtype_name(enum sw_dtype dtype);
+SW_API const char *sw_dtype_name(enum sw_dtype dtype);
 
 /* The dtype of a safetensors name, SW_DTYPE_INVALID when there is none. */
-enum sw_dtype sw_dtype_from_name(const char *name);
+SW_API enum sw_dtype sw_dtype_from_name(const char *name);
 
 /* Bytes of a dense tensor into *bytes. 0, or -1 on overflow, on more than SW_MAX_DIMS dimensions,
  * or when sub-byte elements do not fill whole bytes. A tensor with a zero dimension has 0 bytes. */
-int sw_tensor_bytes(enum sw_dtype dtype, uint32_t ndim, const uint64_t *shape, uint64_t *bytes);
+SW_API int sw_tensor_bytes(
+    enum sw_dtype dtype, uint32_t ndim, const uint64_t *shape, uint64_t *bytes);
 
 #ifdef __cplusplus
 }

@@ -7,6 +7,8 @@
 #ifndef SHARDWIRE_ERROR_H
 #define SHARDWIRE_ERROR_H
 
+#include <shardwire/api.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -39,7 +41,7 @@ struct sw_error {
 };
 
 /* A short name for a code ("timeout"); never NULL. */
-const char *sw_code_name(int code);
+SW_API const char *sw_code_name(int code);
 
 #ifdef __cplusplus
 }
