@@ -33,7 +33,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!copy)
         abort();
     encode(copy, &c, &n_c);
-    if (n_a != n_b || memcmp(a, b, n_a) || n_a != n_c || memcmp(a, c, n_a))
+    if (n_a != n_b || memcmp(a, b, n_a) != 0 || n_a != n_c || memcmp(a, c, n_a) != 0)
         abort();
     free(a);
     free(b);
