@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stage and publish through running daemons, beside a memcpy of the same bytes in the same run: one
- * trainer (this process), one engine of one rank (a child process), parameters of equal size.
- * Rounds are interleaved (memcpy, stage, publish, memcpy, ...); the first round populates memory
- * and is not counted. After each round the engine's memory is compared with what was put. Prints
- * one JSON object.
+ * Stage and publish through running daemons, beside a memcpy of the same bytes in the same run (and
+ * with --connections beside plain send and recv over loopback): one trainer (this process), one
+ * engine of one rank (a child process), parameters of equal size. Rounds are interleaved (memcpy,
+ * loopback, stage, publish, memcpy, ...); the first two rounds populate both buffers, and are told
+ * apart. After each round the engine's memory is compared with what was put. Prints one JSON
+ * object. With --gate it stops around the last publish ("publish", then "published"; each waits for
+ * a line), so that somebody can look at the daemons.
  */
 #include <getopt.h>
 #include <inttypes.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,18 +25,25 @@
 #include <shardwire/trainer.h>
 
 #include "bench/copy.h"
+#include "bench/loopback.h"
+#include "common/limits.h"
 
 #define ROUNDS_MAX 64
+#define WARM 2u /* rounds until both buffers of the replica were written */
 
 struct bench {
     const char *trainerd, *inferd;
     uint64_t parameters, bytes; /* of each */
-    unsigned rounds, threads;
+    unsigned rounds, threads, connections, tcp_threads;
+    bool gate;
     int memfd;
+    struct bench_loopback loopback;
     uint8_t *engine_memory;
     uint8_t *source;  /* all parameters, one after the other */
     uint8_t *scratch; /* target of the memcpy */
-    double copy[ROUNDS_MAX], stage[ROUNDS_MAX], write[ROUNDS_MAX], pause[ROUNDS_MAX];
+    double copy[ROUNDS_MAX], plain[ROUNDS_MAX], stage[ROUNDS_MAX], write[ROUNDS_MAX];
+    double pause[ROUNDS_MAX], whole[ROUNDS_MAX]; /* whole: from publish to the result */
+    double declare, begin;                       /* the first, with plan and replica */
     char transport[32];
 };
 
@@ -108,8 +118,11 @@ static void stage(struct bench *b, sw_trainer *t, unsigned round)
     uint64_t start;
     char name[64];
 
+    start = bench_now();
     if (sw_trainer_begin(t, 0, 0, NULL, &e))
         fatal("begin", &e);
+    if (!round)
+        b->begin = (double)(bench_now() - start);
     start = bench_now();
     for (uint64_t i = 0; i < b->parameters; i++) {
         struct sw_tensor value = {
@@ -124,13 +137,30 @@ static void stage(struct bench *b, sw_trainer *t, unsigned round)
     b->stage[round] = (double)(bench_now() - start);
 }
 
+static void gate(const struct bench *b, unsigned round, const char *word)
+{
+    char line[16];
+
+    if (!b->gate || round + 1 != WARM + b->rounds)
+        return;
+    puts(word);
+    fflush(stdout);
+    if (!fgets(line, sizeof(line), stdin))
+        fatal("the gate is closed", NULL);
+}
+
 static void publish(struct bench *b, sw_trainer *t, unsigned round)
 {
     struct sw_publish_result result;
     struct sw_error e = {0};
+    uint64_t start;
 
+    gate(b, round, "publish");
+    start = bench_now();
     if (sw_trainer_publish(t, 0, &e) || sw_trainer_wait(t, 0, 0, &result, &e))
         fatal("publish", &e);
+    b->whole[round] = (double)(bench_now() - start);
+    gate(b, round, "published");
     b->write[round] = (double)result.engines[0].write_ns;
     b->pause[round] = (double)result.engines[0].pause_ns;
     snprintf(b->transport, sizeof(b->transport), "%s", result.engines[0].transport);
@@ -143,34 +173,50 @@ static void run(struct bench *b)
     struct sw_trainer_options o = {.size = sizeof(o), .socket = b->trainerd, .threads = b->threads};
     sw_trainer *t = NULL;
     struct sw_error e = {0};
+    uint64_t start;
 
     if (sw_trainer_open(&o, &t, &e))
         fatal("open", &e);
+    start = bench_now();
     declare(b, t);
-    for (unsigned round = 0; round <= b->rounds; round++) {
+    b->declare = (double)(bench_now() - start);
+    for (unsigned round = 0; round < WARM + b->rounds; round++) {
         memset(b->source, (int)round + 1, total(b));
         b->source[total(b) - 1] = 0xa5;
         b->copy[round] = (double)bench_copy(b->scratch, b->source, total(b), b->threads);
+        if (b->connections)
+            b->plain[round] = (double)bench_loopback_run(
+                &b->loopback, b->scratch, b->source, total(b), SW_CHUNK_BYTES, b->tcp_threads);
         stage(b, t, round);
         publish(b, t, round);
     }
     sw_trainer_close(t);
 }
 
-static void print(struct bench *b)
+static void print_series(const struct bench *b, const char *name, const double *values)
 {
-    double bytes = (double)total(b);
-    double copy = bench_median(b->copy + 1, b->rounds),
-           stage = bench_median(b->stage + 1, b->rounds);
-    double write = bench_median(b->write + 1, b->rounds),
-           pause = bench_median(b->pause + 1, b->rounds);
+    printf(", \"%s\": [", name);
+    for (unsigned i = 0; i < b->rounds; i++)
+        printf("%s%.0f", i ? ", " : "", values[WARM + i]);
+    printf("]");
+}
 
-    printf("{\"parameters\": %" PRIu64 ", \"bytes\": %.0f, \"threads\": %u, \"rounds\": %u, "
-           "\"transport\": \"%s\", \"memcpy_ns\": %.0f, \"stage_ns\": %.0f, \"write_ns\": %.0f, "
-           "\"pause_ns\": %.0f, \"memcpy_gbs\": %.2f, \"stage_gbs\": %.2f, \"write_gbs\": %.2f, "
-           "\"stage_ratio\": %.3f, \"write_ratio\": %.3f}\n",
-        b->parameters, bytes, b->threads, b->rounds, b->transport, copy, stage, write, pause,
-        bytes / copy, bytes / stage, bytes / write, copy / stage, copy / write);
+/* All times in nanoseconds, one for each round. */
+static void print(const struct bench *b)
+{
+    printf("{\"parameters\": %" PRIu64 ", \"bytes\": %" PRIu64 ", \"threads\": %u, "
+           "\"transport\": \"%s\", \"connections\": %u, \"tcp_threads\": %u",
+        b->parameters, total(b), b->threads, b->transport, b->connections, b->tcp_threads);
+    print_series(b, "memcpy", b->copy);
+    if (b->connections)
+        print_series(b, "loopback", b->plain);
+    print_series(b, "stage", b->stage);
+    print_series(b, "write", b->write);
+    print_series(b, "pause", b->pause);
+    print_series(b, "publish", b->whole);
+    printf(", \"first\": {\"declare\": %.0f, \"begin\": %.0f, \"stage\": %.0f, "
+           "\"publish\": %.0f}}\n",
+        b->declare, b->begin, b->stage[0], b->whole[0]);
 }
 
 static void *memory(uint64_t bytes)
@@ -201,8 +247,10 @@ int main(int argc, char **argv)
 {
     static const struct option longs[] = {{"trainerd", 1, NULL, 't'}, {"inferd", 1, NULL, 'i'},
         {"parameters", 1, NULL, 'p'}, {"bytes", 1, NULL, 'b'}, {"rounds", 1, NULL, 'r'},
-        {"threads", 1, NULL, 'j'}, {NULL, 0, NULL, 0}};
-    struct bench b = {.parameters = 64, .bytes = 1 << 20, .rounds = 5, .threads = 1};
+        {"threads", 1, NULL, 'j'}, {"connections", 1, NULL, 'c'}, {"tcp-threads", 1, NULL, 'T'},
+        {"gate", 0, NULL, 'g'}, {NULL, 0, NULL, 0}};
+    struct bench b = {
+        .parameters = 64, .bytes = 1 << 20, .rounds = 5, .threads = 1, .tcp_threads = 1};
     pid_t child;
 
     for (int c; (c = getopt_long(argc, argv, "", longs, NULL)) != -1;) {
@@ -225,13 +273,24 @@ int main(int argc, char **argv)
         case 'j':
             b.threads = (unsigned)strtoul(optarg, NULL, 10);
             break;
+        case 'c':
+            b.connections = (unsigned)strtoul(optarg, NULL, 10);
+            break;
+        case 'T':
+            b.tcp_threads = (unsigned)strtoul(optarg, NULL, 10);
+            break;
+        case 'g':
+            b.gate = true;
+            break;
         default:
             return 2;
         }
     }
-    if (!b.parameters || !b.bytes || !b.rounds || b.rounds >= ROUNDS_MAX)
+    if (!b.parameters || !b.bytes || !b.rounds || b.rounds > ROUNDS_MAX - WARM || !b.tcp_threads)
         return 2;
     make_memory(&b);
+    if (b.connections)
+        bench_loopback_open(&b.loopback, b.connections);
     child = fork();
     if (child == 0)
         engine_run(&b);

@@ -6,22 +6,19 @@
  *   local  a write by the engine side's copier, against memcpy with the same threads.
  * All memory is touched beforehand.
  */
-#include <arpa/inet.h>
 #include <getopt.h>
 #include <inttypes.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
+#include "bench/copy.h"
+#include "bench/loopback.h"
 #include "common/memory.h"
 #include "common/transport/testing.h"
 
 #define ROUNDS_MAX 99
-#define CONNECTIONS_MAX 32u /* two threads each, and 64 run at once */
 
 struct options {
     uint64_t bytes, extent;
@@ -34,7 +31,7 @@ struct run {
     struct sw_path *path;
     struct sw_extent *extents;
     uint64_t n;
-    int senders[CONNECTIONS_MAX], receivers[CONNECTIONS_MAX];
+    struct bench_loopback loopback;
 };
 
 static void die(const char *what)
@@ -66,66 +63,23 @@ static double publish(struct run *r)
     return took;
 }
 
-/* ---- plain send and recv ---- */
+/* ---- baselines ---- */
 
-static void connect_pair(int *sender, int *receiver)
+static double plain_with(struct run *r, unsigned threads)
 {
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t n = sizeof(a);
-    const int l = socket(AF_INET, SOCK_STREAM, 0), on = 1;
-
-    *sender = socket(AF_INET, SOCK_STREAM, 0);
-    if (bind(l, (struct sockaddr *)&a, n) || listen(l, 1) ||
-        getsockname(l, (struct sockaddr *)&a, &n) || connect(*sender, (struct sockaddr *)&a, n))
-        die("loopback connection");
-    *receiver = accept(l, NULL, NULL);
-    close(l);
-    setsockopt(*sender, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-}
-
-/* Thread i has connections i, i + threads, ...; chunk k goes over connection k % connections. */
-static void plain_part(unsigned i, unsigned n, void *arg)
-{
-    const struct run *r = arg;
-    const struct options *o = r->o;
-    const bool sends = i < n / 2;
-    const unsigned me = sends ? i : i - n / 2;
-    uint8_t *base = sends ? sw_stage_source_bytes(r->stage) : sw_stage_region(r->stage, 0);
-
-    for (uint64_t k = 0; k * SW_CHUNK_BYTES < o->bytes; k++) {
-        const unsigned c = (unsigned)(k % o->connections);
-        const uint64_t rest = o->bytes - k * SW_CHUNK_BYTES;
-        size_t left = rest < SW_CHUNK_BYTES ? (size_t)rest : SW_CHUNK_BYTES;
-        uint8_t *at = base + k * SW_CHUNK_BYTES;
-
-        if (c % (n / 2) != me)
-            continue;
-        while (left > 0) {
-            ssize_t done =
-                sends ? send(r->senders[c], at, left, 0) : recv(r->receivers[c], at, left, 0);
-
-            if (done <= 0)
-                die("plain transfer");
-            at += done;
-            left -= (size_t)done;
-        }
-    }
+    return (double)bench_loopback_run(&r->loopback, sw_stage_region(r->stage, 0),
+               sw_stage_source_bytes(r->stage), r->o->bytes, SW_CHUNK_BYTES, threads) /
+           1e9;
 }
 
 static double plain(struct run *r)
 {
-    const double start = now();
-
-    sw_memory_parallel(2 * r->o->threads, plain_part, r);
-    return now() - start;
+    return plain_with(r, r->o->threads);
 }
 
 static double plain_each(struct run *r)
 {
-    const double start = now();
-
-    sw_memory_parallel(2 * r->o->connections, plain_part, r);
-    return now() - start;
+    return plain_with(r, r->o->connections);
 }
 
 static double copy(struct run *r)
@@ -196,8 +150,7 @@ static void bench(const struct options *o, const struct sw_transport *t)
     }
     r.path = sw_stage_path(r.stage, NULL);
     if (t == &sw_transport_tcp) {
-        for (unsigned i = 0; i < o->connections; i++)
-            connect_pair(&r.senders[i], &r.receivers[i]);
+        bench_loopback_open(&r.loopback, o->connections);
         compare(&r, "tcp", "send/recv", publish, plain, 0.9);
         compare(&r, "tcp", "one each", publish, plain_each, 0.9);
     } else {
@@ -205,10 +158,8 @@ static void bench(const struct options *o, const struct sw_transport *t)
     }
     if (memcmp(sw_stage_source_bytes(r.stage), sw_stage_region(r.stage, 0), o->bytes) != 0)
         die("the bytes differ");
-    for (unsigned i = 0; t == &sw_transport_tcp && i < o->connections; i++) {
-        close(r.senders[i]);
-        close(r.receivers[i]);
-    }
+    if (t == &sw_transport_tcp)
+        bench_loopback_close(&r.loopback);
     sw_stage_path_close(r.stage, r.path);
     sw_stage_free(r.stage);
     free(r.extents);
@@ -248,7 +199,7 @@ int main(int argc, char **argv)
         else if (c == 'e')
             o.extent = number(optarg, 1, 1ull << 40);
         else if (c == 'c')
-            o.connections = (unsigned)number(optarg, 1, CONNECTIONS_MAX);
+            o.connections = (unsigned)number(optarg, 1, BENCH_CONNECTIONS_MAX);
         else if (c == 't')
             o.threads = (unsigned)number(optarg, 1, 32);
         else if (c == 'r')

@@ -164,41 +164,37 @@ static void ask_credentials(struct sw_conn *c)
         c->pidfd = cred.pid > 0 ? (int)syscall(SYS_pidfd_open, cred.pid, 0) : -1;
 }
 
-union address {
-    struct sockaddr any;
-    struct sockaddr_in four;
-    struct sockaddr_in6 six;
-    struct sockaddr_storage room;
-};
-
-static void name_tcp(struct sw_conn *c, const union address *peer)
+static void name_tcp(struct sw_conn *c, const struct sockaddr_storage *peer)
 {
-    const struct in6_addr *six = &peer->six.sin6_addr;
-    in_port_t port = 0;
+    struct sockaddr_in four = {0};
+    struct sockaddr_in6 six = {0};
+    uint16_t port = 0;
 
-    if (peer->any.sa_family == AF_INET) {
-        inet_ntop(AF_INET, &peer->four.sin_addr, c->address, sizeof(c->address));
-        port = peer->four.sin_port;
-    } else if (peer->any.sa_family == AF_INET6) {
-        if (IN6_IS_ADDR_V4MAPPED(six))
-            inet_ntop(AF_INET, &six->s6_addr[12], c->address, sizeof(c->address));
+    if (peer->ss_family == AF_INET) {
+        memcpy(&four, peer, sizeof(four));
+        inet_ntop(AF_INET, &four.sin_addr, c->address, sizeof(c->address));
+        port = ntohs(four.sin_port);
+    } else if (peer->ss_family == AF_INET6) {
+        memcpy(&six, peer, sizeof(six));
+        if (IN6_IS_ADDR_V4MAPPED(&six.sin6_addr))
+            inet_ntop(AF_INET, &six.sin6_addr.s6_addr[12], c->address, sizeof(c->address));
         else
-            inet_ntop(AF_INET6, six, c->address, sizeof(c->address));
-        port = peer->six.sin6_port;
+            inet_ntop(AF_INET6, &six.sin6_addr, c->address, sizeof(c->address));
+        port = ntohs(six.sin6_port);
     }
     snprintf(c->place, sizeof(c->place), strchr(c->address, ':') ? "[%s]:%u" : "%s:%u", c->address,
-        ntohs(port));
+        port);
 }
 
 /* Fills in what the socket tells about the other side. */
 static int know_socket(struct sw_conn *c, struct sw_error *e)
 {
-    union address peer = {.room = {0}};
+    struct sockaddr_storage peer = {0};
     socklen_t size = sizeof(peer);
 
-    if (getpeername(c->fd, &peer.any, &size))
+    if (getpeername(c->fd, (struct sockaddr *)&peer, &size))
         return sw_fail_errno(e, SW_ERR_IO, errno, "the socket's other end");
-    c->is_unix = peer.any.sa_family == AF_UNIX;
+    c->is_unix = peer.ss_family == AF_UNIX;
     if (c->is_unix) {
         ask_credentials(c);
         snprintf(c->place, sizeof(c->place), "pid %d", (int)c->pid);
@@ -363,6 +359,7 @@ static void become_ready(struct sw_conn *c)
             c->out.head = c->held.head;
         c->out.tail = c->held.tail;
         c->out.bytes += c->held.bytes;
+        c->out.memory += c->held.memory;
         c->held = (struct sw_out_queue){0};
     }
     if (c->out.head)
@@ -417,6 +414,11 @@ void sw_conn_handle(struct sw_conn *c, struct sw_msg *msg)
     }
 }
 
+static size_t queue_memory(const struct sw_conn *c)
+{
+    return c->out.memory + c->held.memory + c->wire.n;
+}
+
 void sw_conn_send(struct sw_conn *c, struct sw_msg *msg)
 {
     struct sw_out_queue *to = c->state == SW_CONN_READY ? &c->out : &c->held;
@@ -434,9 +436,9 @@ void sw_conn_send(struct sw_conn *c, struct sw_msg *msg)
     sw_msg_free(msg);
     if (rc) {
         sw_conn_end(c, &e, true);
-    } else if (sw_conn_queued(c) > SW_SEND_QUEUE_MAX) {
+    } else if (queue_memory(c) > SW_SEND_QUEUE_MAX) {
         sw_fail(&e, SW_ERR_LIMIT, "%zu bytes wait for a peer that does not read, the limit is %u",
-            sw_conn_queued(c), SW_SEND_QUEUE_MAX);
+            queue_memory(c), SW_SEND_QUEUE_MAX);
         sw_conn_end(c, &e, false);
     } else if (c->state == SW_CONN_READY) {
         /* Sent from the loop: what else is queued until then goes in the same call. */

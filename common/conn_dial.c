@@ -211,7 +211,7 @@ static int dial_unix(struct sw_conn *c, const char *path, struct sw_error *e)
     if (strlen(path) >= sizeof(address.sun_path))
         return sw_fail(e, SW_ERR_INVALID, "socket path %s has %zu bytes, at most %zu can be", path,
             strlen(path), sizeof(address.sun_path) - 1);
-    memcpy(address.sun_path, path, strlen(path) + 1);
+    memcpy(address.sun_path, path, strlen(path));
     snprintf(c->name, sizeof(c->name), "%s", path);
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)

@@ -18,12 +18,13 @@ struct sw_out {
     size_t length; /* of the payload */
     size_t sent;   /* bytes of header and payload that the kernel took */
     uint32_t n_fds;
-    int fds[SW_FRAME_FDS_MAX];
+    int fds[];
 };
 
 struct sw_out_queue {
     struct sw_out *head, *tail;
-    size_t bytes; /* not sent yet */
+    size_t bytes;  /* not sent yet */
+    size_t memory; /* that the frames take: small ones take much more than their bytes */
 };
 
 struct sw_bytes { /* a growing buffer of a filter */

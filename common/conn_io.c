@@ -2,6 +2,7 @@
 /* Bytes and descriptors of a connection: queueing, sendmsg, recvmsg. */
 #include "common/conn_internal.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +42,12 @@ void sw_out_queue_clear(struct sw_out_queue *q)
     *q = (struct sw_out_queue){0};
 }
 
+/* About what a frame takes, the allocator's own share included. */
+static size_t out_memory(const struct sw_out *out)
+{
+    return sizeof(*out) + out->length + 32;
+}
+
 int sw_conn_queue(
     struct sw_conn *c, struct sw_out_queue *to, const struct sw_msg *msg, struct sw_error *e)
 {
@@ -50,7 +57,7 @@ int sw_conn_queue(
     if (msg->n_fds > (c->is_unix ? SW_FRAME_FDS_MAX : 0))
         return sw_fail(e, SW_ERR_INVALID, "message %s with %u descriptors on a %s",
             sw_msg_kind_name(msg->kind), msg->n_fds, c->is_unix ? "UNIX socket" : "TCP connection");
-    out = calloc(1, sizeof(*out));
+    out = calloc(1, sizeof(*out) + msg->n_fds * sizeof(out->fds[0]));
     if (!out)
         return sw_fail(
             e, SW_ERR_NOMEM, "no memory to send message %s", sw_msg_kind_name(msg->kind));
@@ -61,13 +68,14 @@ int sw_conn_queue(
     }
     sw_frame_header(out->header, (uint32_t)out->length, msg->n_fds);
     out->n_fds = msg->n_fds;
-    memcpy(out->fds, msg->fds, sizeof(out->fds));
+    memcpy(out->fds, msg->fds, msg->n_fds * sizeof(out->fds[0]));
     if (to->tail)
         to->tail->next = out;
     else
         to->head = out;
     to->tail = out;
     to->bytes += SW_FRAME_HEADER + out->length;
+    to->memory += out_memory(out);
     return 0;
 }
 
@@ -99,9 +107,12 @@ static int out_pieces(const struct sw_out *out, struct iovec *iov)
 static void out_taken(struct sw_out_queue *q, size_t bytes)
 {
     q->bytes -= bytes;
-    for (struct sw_out *out = q->head; bytes && out; out = q->head) {
-        const size_t some = bytes < out_left(out) ? bytes : out_left(out);
+    while (bytes) {
+        struct sw_out *out = q->head;
+        size_t some;
 
+        assert(out); /* never more than was queued */
+        some = bytes < out_left(out) ? bytes : out_left(out);
         out->sent += some;
         bytes -= some;
         if (out_left(out))
@@ -109,6 +120,7 @@ static void out_taken(struct sw_out_queue *q, size_t bytes)
         q->head = out->next;
         if (!q->head)
             q->tail = NULL;
+        q->memory -= out_memory(out);
         out_free(out);
     }
 }

@@ -66,7 +66,7 @@ static int random_bytes(void *out, size_t n)
 
 int sw_id_random(struct sw_id *id)
 {
-    struct sw_id new = {0};
+    struct sw_id new = {{0}};
 
     if (random_bytes(new.bytes, sizeof(new.bytes)))
         return -1;

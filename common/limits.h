@@ -22,8 +22,9 @@
 #define SW_CONNECTIONS_MAX 4096           /* control connections that a daemon serves */
 
 /* ---- what one group may hold ---- */
-#define SW_TENSORS_MAX 1000000u    /* source tensors of one trainer rank */
-#define SW_PARAMETERS_MAX 1000000u /* parameters of one engine rank */
+#define SW_TENSORS_MAX 1000000u      /* source tensors of one trainer rank */
+#define SW_HOST_TENSORS_MAX 4000000u /* those of all trainer ranks of one host, together */
+#define SW_PARAMETERS_MAX 1000000u   /* parameters of one engine rank */
 #define SW_REGIONS_MAX 64u   /* regions of one engine rank: their descriptors come in one frame */
 #define SW_WORLD_MAX 16384u  /* trainer ranks, or ranks of one engine */
 #define SW_ENGINES_MAX 4096u /* engines of one group */

@@ -16,6 +16,7 @@ struct sw_link {
     uv_timer_t timer; /* the next try; its close callback frees */
     uint32_t back_off_ms;
     unsigned failures; /* in a row */
+    uint64_t up_ms;    /* since when it is up */
     bool up, closing, timer_closed;
 };
 
@@ -45,8 +46,7 @@ static void on_ready(struct sw_conn *c, void *arg)
         return;
     }
     l->up = true;
-    l->failures = 0;
-    l->back_off_ms = SW_RECONNECT_MIN_MS;
+    l->up_ms = uv_now(l->config.loop);
     l->handlers.up(l, l->arg);
 }
 
@@ -67,6 +67,11 @@ static void on_closed(struct sw_conn *c, const struct sw_error *why, void *arg)
 
     l->conn = NULL;
     l->up = false;
+    /* One that accepts and hangs up at once is not tried again and again without a pause. */
+    if (was_up && uv_now(l->config.loop) - l->up_ms >= SW_RECONNECT_MAX_MS) {
+        l->failures = 0;
+        l->back_off_ms = SW_RECONNECT_MIN_MS;
+    }
     if (l->closing)
         free_when_done(l);
     else
@@ -160,6 +165,7 @@ void sw_link_close(struct sw_link *l)
     if (!l || l->closing)
         return;
     l->closing = true;
+    l->up = false;
     uv_close((uv_handle_t *)&l->timer, timer_closed);
     if (l->conn)
         sw_conn_close(l->conn, "shutting down");

@@ -14,7 +14,7 @@ struct sw_link_handlers {
     void (*up)(struct sw_link *l, void *arg);
     void (*message)(struct sw_link *l, struct sw_msg *msg, void *arg); /* the handler owns msg */
     /* It ended (after `up`), or could not be made; the next try comes by itself. `first` is set for
-     * the first failure in a row: log that one. */
+     * the first failure in a row (it was never up for long since then): log that one. */
     void (*down)(struct sw_link *l, const struct sw_error *why, bool was_up, bool first, void *arg);
 };
 

@@ -163,7 +163,7 @@ static int bind_unix(const struct sw_listen *how, const struct sockaddr_un *addr
                    ? sw_fail(e, SW_ERR_AUTH, "no permission to make the socket %s", how->path)
                    : sw_fail_errno(e, SW_ERR_IO, errno, "making the socket %s", how->path);
     if (lstat(how->path, &st) == 0) {
-        memcpy(out->path, how->path, strlen(how->path) + 1);
+        memcpy(out->path, address->sun_path, sizeof(out->path));
         out->device = st.st_dev;
         out->inode = st.st_ino;
     }
@@ -214,7 +214,7 @@ static int open_unix(const struct sw_listen *how, struct sw_listen_socket *out, 
     if (!how->path[0] || strlen(how->path) >= sizeof(address.sun_path))
         return sw_fail(e, SW_ERR_INVALID, "socket path %s has %zu bytes, 1 to %zu can be",
             how->path, strlen(how->path), sizeof(address.sun_path) - 1);
-    memcpy(address.sun_path, how->path, strlen(how->path) + 1);
+    memcpy(address.sun_path, how->path, strlen(how->path));
     rc = lock_folder(how->path, &lock, e);
     if (rc)
         return rc;

@@ -35,6 +35,11 @@ void sw_status_send(struct sw_conn *c, uint64_t request, json_t *document)
         m->u.status_text.request = request;
         m->u.status_text.last = end == length;
         m->u.status_text.text = sw_arena_strndup(&m->arena, from + at, end - at);
+        if (!m->u.status_text.text) { /* or a part would be missing in the middle */
+            sw_msg_free(m);
+            sw_conn_close(c, "out of memory");
+            break;
+        }
         sw_conn_send(c, m);
         at = end;
     } while (at < length);

@@ -457,7 +457,7 @@ static void write_secret(const void *bytes, size_t n, mode_t mode)
 {
     int fd;
 
-    memset(secret_path + sizeof(secret_path) - 7, 'X', 6); /* mkstemp() put letters there */
+    memset(secret_path + sizeof(secret_path) - 7, 'X', 6);
     fd = mkstemp(secret_path);
     ck_assert_int_ge(fd, 0);
     ck_assert_int_eq(write(fd, bytes, n), n);

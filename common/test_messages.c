@@ -78,7 +78,7 @@ static void bytes(struct maker *m, void *out, size_t n)
 
 static struct sw_id id(struct maker *m)
 {
-    struct sw_id out = {0};
+    struct sw_id out = {{0}};
 
     bytes(m, out.bytes, sizeof(out.bytes));
     return out;

@@ -7,24 +7,23 @@
 static const struct sw_run runs[] = {{0, 100, 50}, {0, 200, 10}, {2, 0, 5}, {2, UINT64_MAX - 9, 9}};
 
 static const struct {
-    uint64_t region, offset, length;
+    uint32_t region;
     bool inside;
+    uint64_t offset, length;
 } asked[] = {
-    {0, 100, 50, true}, {0, 100, 1, true}, {0, 149, 1, true}, {0, 99, 2, false}, {0, 149, 2, false},
-    {0, 150, 1, false}, {0, 100, 110, false}, /* over a hole, from one run into the next */
-    {0, 200, 10, true}, {0, 209, UINT64_MAX, false}, {0, 200, UINT64_MAX - 199, false},
-    {1, 100, 1, false}, {2, 0, 5, true}, {2, 5, 1, false}, {2, UINT64_MAX - 9, 9, true},
-    {2, UINT64_MAX - 9, 10, false}, {3, 0, 1, false}, {0, 0, 1, false},
-    {0, 120, 0, false}, /* no extent is empty */
+    {0, true, 100, 50}, {0, true, 100, 1}, {0, true, 149, 1}, {0, false, 99, 2}, {0, false, 149, 2},
+    {0, false, 150, 1}, {0, false, 100, 110}, /* over a hole, from one run into the next */
+    {0, true, 200, 10}, {0, false, 209, UINT64_MAX}, {0, false, 200, UINT64_MAX - 199},
+    {1, false, 100, 1}, {2, true, 0, 5}, {2, false, 5, 1}, {2, true, UINT64_MAX - 9, 9},
+    {2, false, UINT64_MAX - 9, 10}, {3, false, 0, 1}, {0, false, 0, 1},
+    {0, false, 120, 0}, /* no extent is empty */
 };
 
 START_TEST(contain)
 {
-    ck_assert_int_eq(
-        sw_runs_contain(runs, 4, (uint32_t)asked[_i].region, asked[_i].offset, asked[_i].length),
+    ck_assert_int_eq(sw_runs_contain(runs, 4, asked[_i].region, asked[_i].offset, asked[_i].length),
         asked[_i].inside);
-    ck_assert(
-        !sw_runs_contain(NULL, 0, (uint32_t)asked[_i].region, asked[_i].offset, asked[_i].length));
+    ck_assert(!sw_runs_contain(NULL, 0, asked[_i].region, asked[_i].offset, asked[_i].length));
 }
 END_TEST
 

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* inferd: lets trainerds write new weights into the engines of this host, and nobody else. */
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <uv.h>
-#include "common/error.h"
+#include "common/daemon.h"
 #include "common/log.h"
 #include "common/notify.h"
 #include "common/options.h"
@@ -133,76 +132,32 @@ static const struct sw_program program = {.name = "inferd",
     .options = options,
     .count = sizeof(options) / sizeof(options[0])};
 
-struct daemon {
+struct process {
     uv_loop_t loop;
-    uv_signal_t signals[2];
-    uv_timer_t watchdog;
+    struct sw_daemon daemon;
     struct sw_server *server;
     bool stopped;
     int code;
 };
 
-static void end_handles(struct daemon *d)
-{
-    uv_close((uv_handle_t *)&d->signals[0], NULL);
-    uv_close((uv_handle_t *)&d->signals[1], NULL);
-    uv_close((uv_handle_t *)&d->watchdog, NULL);
-}
-
 static void on_stopped(bool clean, void *arg)
 {
-    struct daemon *d = arg;
+    struct process *d = arg;
 
     if (!clean)
         exit(1); /* what is left is in other processes' hands */
     d->stopped = true;
-    end_handles(d);
+    sw_daemon_unwatch(&d->daemon);
 }
 
-static void on_signal(uv_signal_t *handle, int number)
+static void on_stop(void *arg)
 {
-    struct daemon *d = handle->data;
+    struct process *d = arg;
 
-    sw_log(SW_LOG_INFO, "got %s: ending", number == SIGTERM ? "SIGTERM" : "SIGINT");
-    sw_notify_stopping("closing windows and connections");
     sw_server_stop(d->server, on_stopped, d);
 }
 
-static void on_watchdog(uv_timer_t *timer)
-{
-    sw_notify_watchdog();
-}
-
-static int watch(struct daemon *d)
-{
-    static const int numbers[] = {SIGTERM, SIGINT};
-    uint64_t watchdog_ms = sw_notify_watchdog_ms();
-
-    uv_timer_init(&d->loop, &d->watchdog);
-    if (watchdog_ms)
-        uv_timer_start(&d->watchdog, on_watchdog, watchdog_ms, watchdog_ms);
-    for (int i = 0; i < 2; i++) {
-        uv_signal_init(&d->loop, &d->signals[i]);
-        d->signals[i].data = d;
-        if (uv_signal_start(&d->signals[i], on_signal, numbers[i]))
-            return -1;
-    }
-    return 0;
-}
-
-static int parse_mode(const char *text, uint32_t *mode, struct sw_error *e)
-{
-    char *end;
-    unsigned long value = strtoul(text, &end, 8);
-
-    if (*end || value > 0777)
-        return sw_fail(
-            e, SW_ERR_INVALID, "socket-mode = %s: expected three octal digits, such as 0660", text);
-    *mode = (uint32_t)value;
-    return 0;
-}
-
-static int serve(struct daemon *d, const struct sw_server_config *config)
+static int serve(struct process *d, const struct sw_server_config *config)
 {
     struct sw_error e = {0};
 
@@ -210,9 +165,10 @@ static int serve(struct daemon *d, const struct sw_server_config *config)
         sw_log(SW_LOG_ERROR, "no event loop: out of memory or descriptors");
         return 1;
     }
-    if (watch(d) || sw_server_start(&d->loop, config, &d->server, &e)) {
-        sw_log(SW_LOG_ERROR, "inferd can't start: %s", e.code ? e.text : "no signal handlers");
-        end_handles(d);
+    if (sw_daemon_watch(&d->daemon, &d->loop, on_stop, d, &e) ||
+        sw_server_start(&d->loop, config, &d->server, &e)) {
+        sw_log(SW_LOG_ERROR, "inferd can't start: %s", e.text);
+        sw_daemon_unwatch(&d->daemon);
         d->code = 1;
     } else {
         sw_log(SW_LOG_INFO,
@@ -228,7 +184,7 @@ static int serve(struct daemon *d, const struct sw_server_config *config)
 
 static int run(const struct config *c)
 {
-    struct daemon d = {0};
+    struct process d = {0};
     struct sw_error e = {0};
     uint8_t *secret = NULL;
     char host[SW_LABEL_MAX * 4 + 1] = "";
@@ -246,7 +202,7 @@ static int run(const struct config *c)
         .token_ms = c->token_ms,
         .manifest_ms = c->manifest_ms,
         .data_threads = c->data_threads};
-    int rc = parse_mode(c->socket_mode, &config.socket_mode, &e);
+    int rc = sw_daemon_socket_mode(c->socket_mode, &config.socket_mode, &e);
 
     gethostname(host, sizeof(host) - 1);
     if (!rc && c->secret_file)
@@ -271,7 +227,6 @@ int main(int argc, char **argv)
 
     if (code >= 0)
         return code;
-    signal(SIGPIPE, SIG_IGN);
     sw_log_open("inferd", (enum sw_log_level)(config.log_level + SW_LOG_LEVEL_FIRST));
     code = run(&config);
     sw_options_outcome_clear(&outcome);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include "common/daemon.h"
 #include "common/error.h"
 
 #define HOLD_BYTES (8u << 20) /* queued for the coordinator: no more manifests for now */
@@ -230,18 +231,6 @@ static void refused(const struct sw_error *why, void *arg)
     sw_log(SW_LOG_WARNING, "refused a connection: %s", why->text);
 }
 
-static bool is_loopback(const char *host)
-{
-    struct in_addr v4;
-    struct in6_addr v6;
-
-    if (strcmp(host, "localhost") == 0)
-        return true;
-    if (inet_pton(AF_INET, host, &v4) == 1)
-        return (ntohl(v4.s_addr) >> 24) == 127;
-    return inet_pton(AF_INET6, host, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
-}
-
 static int listen_on(struct sw_server *s, uint32_t port, const char *path, uint32_t roles,
     struct sw_listener **out, struct sw_error *e)
 {
@@ -296,16 +285,6 @@ uint32_t sw_server_data_port(const struct sw_server *s)
 
 /* ---- start and stop ---- */
 
-static int check_config(const struct sw_server_config *c, struct sw_error *e)
-{
-    if (!c->secret && !is_loopback(c->listen))
-        return sw_fail(e, SW_ERR_AUTH,
-            "listen = %s can be reached from other hosts, and there is no shared secret: set "
-            "secret_file (the same file on all hosts of the group), or listen on 127.0.0.1",
-            c->listen);
-    return 0;
-}
-
 static int make_parts(struct sw_server *s, struct sw_error *e)
 {
     struct sw_registry_config config = {.lease_ns = s->config.lease_ms * 1000000,
@@ -358,7 +337,7 @@ int sw_server_start(uv_loop_t *loop, const struct sw_server_config *config, stru
     struct sw_error *e)
 {
     struct sw_server *s;
-    int rc = check_config(config, e);
+    int rc = sw_daemon_check_listen(config->listen, config->secret != NULL, e);
 
     if (rc)
         return rc;

@@ -796,7 +796,7 @@ START_TEST(can_not_start)
 
     c.listen = "0.0.0.0";
     ck_assert_int_eq(sw_server_start(&loop, &c, &other, &e), SW_ERR_AUTH);
-    ck_assert_ptr_nonnull(strstr(e.text, "secret_file"));
+    ck_assert_ptr_nonnull(strstr(e.text, "secret-file"));
     c.listen = "127.0.0.1";
     c.port = sw_server_port(server);
     ck_assert_int_ne(sw_server_start(&loop, &c, &other, &e), 0);

@@ -30,15 +30,17 @@ struct process {
     sw_engine *engine;
     struct sw_weights weights;
     struct sw_guard *guard;
-    int signals;      /* signalfd */
-    bool input_open;  /* standard input is still read */
-    char line[64];    /* of it, unfinished */
-    size_t line_used; /* sizeof(line) = too long, ignored up to its end */
-    bool paused;      /* as the guard knows it */
-    bool activated;   /* since the last pause */
-    bool asked;       /* digests are being made */
-    bool ask_again;   /* and were asked for meanwhile */
-    bool ended;       /* with this status: */
+    int signals;               /* signalfd */
+    bool input_open;           /* standard input is still read */
+    char line[64];             /* of it, unfinished */
+    size_t line_used;          /* sizeof(line) = too long, ignored up to its end */
+    bool paused;               /* as the guard knows it */
+    bool activated;            /* since the last pause */
+    bool asked;                /* digests are being made */
+    bool ask_again;            /* and were asked for meanwhile */
+    bool hold[SW_EVENT_KINDS]; /* the next event of this kind waits for a line `go` */
+    bool go;                   /* that line came */
+    bool ended;                /* with this status: */
     int status;
 };
 
@@ -85,6 +87,21 @@ static void on_signals(struct process *p)
     }
 }
 
+/* Commands, one a line. */
+static void on_line(struct process *p, const char *line)
+{
+    const int kind = strncmp(line, "hold ", 5) == 0 ? sw_event_find(line + 5) : -1;
+
+    if (strcmp(line, "digests") == 0)
+        ask_digests(p);
+    else if (strcmp(line, "go") == 0)
+        p->go = true;
+    else if (kind >= 0)
+        p->hold[kind] = true;
+    else
+        fprintf(stderr, "shardwire-engine: unknown command; known: digests, hold PHASE, go\n");
+}
+
 static void on_input(struct process *p)
 {
     char bytes[256];
@@ -98,10 +115,8 @@ static void on_input(struct process *p)
                 p->line[p->line_used++] = bytes[i];
             continue;
         }
-        if (p->line_used == 7 && memcmp(p->line, "digests", 7) == 0)
-            ask_digests(p);
-        else
-            fprintf(stderr, "shardwire-engine: unknown command; known: digests\n");
+        p->line[p->line_used < sizeof(p->line) ? p->line_used : 0] = '\0';
+        on_line(p, p->line);
         p->line_used = 0;
     }
 }
@@ -235,6 +250,15 @@ static void act(struct process *p, const struct sw_event *event)
     }
 }
 
+/* Until a line `go`, or the end of input. */
+static void hold(struct process *p, enum sw_event_kind kind)
+{
+    p->hold[kind] = p->go = false;
+    printf("holding phase=%s\n", sw_event_name(kind));
+    while (!p->go && !p->ended && p->input_open)
+        wait_for_something(p, false, -1);
+}
+
 static int on_event(struct process *p, const struct sw_event *event, struct sw_error *e)
 {
     const char *name = sw_event_name(event->kind), *fail = p->args.inject[event->kind].fail;
@@ -247,6 +271,8 @@ static int on_event(struct process *p, const struct sw_event *event, struct sw_e
         printf("delay phase=%s ms=%u\n", name, p->args.inject[event->kind].delay_ms);
         wait_ms(p, p->args.inject[event->kind].delay_ms);
     }
+    if (p->hold[event->kind])
+        hold(p, event->kind);
     if (p->ended)
         return 0;
     if (fail) {

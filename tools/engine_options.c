@@ -31,7 +31,8 @@ static const char usage[] =
     "      --delay=PHASE=MS        acknowledge so much later\n"
     "      --fail=PHASE=TEXT       acknowledge a failure, every time\n"
     "      --fail-once=PHASE=TEXT  the first time only\n"
-    "      --die=PHASE             kill itself\n\n"
+    "      --die=PHASE             kill itself\n"
+    "or by lines on standard input: `hold PHASE` = the next one waits until the line `go`.\n\n"
     "Exit status: 0 ended by SIGTERM or SIGINT, 1 failed, 2 wrong usage, 3 the weights changed "
     "while\n"
     "the engine was not paused.\n";
@@ -80,7 +81,7 @@ static int take_number(const char *what, uint32_t min, uint32_t max, uint32_t *o
     return 0;
 }
 
-static int find_phase(const char *name)
+int sw_event_find(const char *name)
 {
     for (int i = SW_EVENT_PAUSE; i < SW_EVENT_KINDS; i++)
         if (strcmp(event_names[i], name) == 0)
@@ -91,7 +92,7 @@ static int find_phase(const char *name)
 static int take_injection(int option, struct sw_engine_arguments *a)
 {
     char *value = option == DIE ? NULL : sw_argument_split(optarg);
-    const int phase = find_phase(optarg);
+    const int phase = sw_event_find(optarg);
     uint64_t n;
 
     if (phase < 0 || (option != DIE && !value))

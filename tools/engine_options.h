@@ -26,6 +26,7 @@ struct sw_engine_arguments {
 
 /* "pause", "prepare", "post", "activate", "resume". */
 const char *sw_event_name(enum sw_event_kind kind);
+int sw_event_find(const char *name); /* the kind, -1 = none of these */
 
 /* 0 = go on, else the exit status plus 1 (help was printed, or what is wrong). */
 int sw_engine_arguments_parse(int argc, char **argv, struct sw_engine_arguments *a);

@@ -8,8 +8,9 @@
 #include "common/options.h"
 
 struct sw_trainerd_config {
-    char *group, *socket, *socket_group, *listen, *advertise, *secret_file, *state_dir;
-    uint32_t socket_mode, port;
+    char *group, *socket, *socket_group, *socket_mode, *listen, *advertise, *secret_file,
+        *state_dir;
+    uint32_t port;
     struct sw_host_port coordinator; /* host NULL = this daemon is the coordinator */
     int transport;                   /* enum sw_writer_transport */
     uint32_t tcp_connections, tcp_threads, populate_threads;

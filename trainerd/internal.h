@@ -39,7 +39,8 @@ struct sw_trainerd {
     bool timer_open;
     struct session *sessions;
     uint64_t next_session;
-    unsigned allocations; /* running on worker threads */
+    struct allocation *allocations; /* the first one runs on a worker thread, the others wait */
+    bool allocating;                /* it does */
     bool ready, closing, writer_open;
 };
 
@@ -52,6 +53,8 @@ json_t *trainerd_status(const struct sw_trainerd *d);
 int sessions_listen(struct sw_trainerd *d, struct sw_error *e);
 void sessions_send(struct sw_trainerd *d, uint64_t session, struct sw_msg *msg);
 void sessions_drop(struct sw_trainerd *d, uint64_t session, const char *why);
+/* Forgets processes that had left and whose buffers nobody uses any more. */
+void sessions_unwatch(struct sw_trainerd *d);
 void sessions_close(struct sw_trainerd *d);
 
 /* buffers.c: allocation on worker threads */

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <uv.h>
 
+#include "common/daemon.h"
 #include "common/log.h"
 #include "common/notify.h"
 #include "trainerd/server.h"
 
 struct process {
-    uv_signal_t term, interrupt;
-    struct sw_trainerd *daemon;
+    struct sw_daemon daemon;
+    struct sw_trainerd *trainerd;
 };
 
 static void on_ready(void *arg)
@@ -23,17 +23,14 @@ static void on_closed(void *arg)
 {
     struct process *p = arg;
 
-    uv_close((uv_handle_t *)&p->term, NULL);
-    uv_close((uv_handle_t *)&p->interrupt, NULL);
+    sw_daemon_unwatch(&p->daemon);
 }
 
-static void on_signal(uv_signal_t *signal, int number)
+static void on_stop(void *arg)
 {
-    struct process *p = signal->data;
+    struct process *p = arg;
 
-    sw_log(SW_LOG_INFO, "signal %d: shutting down", number);
-    sw_notify_stopping("signal");
-    sw_trainerd_close(p->daemon);
+    sw_trainerd_close(p->trainerd);
 }
 
 static int serve(const struct sw_trainerd_config *config)
@@ -48,16 +45,13 @@ static int serve(const struct sw_trainerd_config *config)
         sw_log(SW_LOG_ERROR, "no event loop");
         return EXIT_FAILURE;
     }
-    uv_signal_init(&loop, &p.term);
-    uv_signal_init(&loop, &p.interrupt);
-    p.term.data = p.interrupt.data = &p;
-    uv_signal_start(&p.term, on_signal, SIGTERM);
-    uv_signal_start(&p.interrupt, on_signal, SIGINT);
-    code = sw_trainerd_open(&loop, config, &handlers, &p.daemon, &e);
+    code = sw_daemon_watch(&p.daemon, &loop, on_stop, &p, &e);
+    if (!code)
+        code = sw_trainerd_open(&loop, config, &handlers, &p.trainerd, &e);
     if (code) {
-        sw_log(SW_LOG_ERROR, "%s", e.text);
-        if (p.daemon)
-            sw_trainerd_close(p.daemon);
+        sw_log(SW_LOG_ERROR, "trainerd can't start: %s", e.text);
+        if (p.trainerd)
+            sw_trainerd_close(p.trainerd);
         else
             on_closed(&p);
     }
@@ -74,7 +68,6 @@ int main(int argc, char **argv)
 
     if (code >= 0)
         return code;
-    signal(SIGPIPE, SIG_IGN);
     sw_log_open("trainerd", (enum sw_log_level)(config.log_level + SW_LOG_LEVEL_FIRST));
     code = serve(&config);
     sw_options_outcome_clear(&outcome);

@@ -6,13 +6,13 @@
  */
 #include "trainerd/server.h"
 
-#include <arpa/inet.h>
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "common/daemon.h"
 #include "common/error.h"
 #include "trainerd/internal.h"
 
@@ -39,6 +39,7 @@ static void act(struct sw_trainerd *d, struct sw_host_action *a)
         break;
     case SW_HOST_ALLOCATE:
         buffers_allocate(d, a);
+        sessions_unwatch(d);
         break;
     case SW_HOST_RESET:
         b = sw_replica_get(d->replica, a->rank, a->buffer);
@@ -51,6 +52,7 @@ static void act(struct sw_trainerd *d, struct sw_host_action *a)
     case SW_HOST_RELEASE:
         for (uint32_t i = 0; i < SW_HOST_BUFFERS; i++)
             sw_replica_drop(d->replica, a->rank, i);
+        sessions_unwatch(d);
         break;
     case SW_HOST_LOG:
         sw_log((enum sw_log_level)a->level, "%s", a->text);
@@ -155,7 +157,7 @@ static void link_down(
     struct sw_trainerd *d = arg;
     struct sw_host_event event = {.kind = SW_HOST_COORDINATOR_DOWN, .text = why->text};
 
-    if (first)
+    if (first || was_up)
         sw_log(SW_LOG_ERROR, "no connection to the coordinator at %s: %s (trying on)",
             sw_link_name(l), why->text);
     if (was_up) {
@@ -186,18 +188,6 @@ static int open_link(struct sw_trainerd *d, struct sw_error *e)
 
 /* ---- start ---- */
 
-static bool is_loopback(const char *address)
-{
-    struct in_addr v4;
-    struct in6_addr v6;
-
-    if (inet_pton(AF_INET, address, &v4) == 1)
-        return ntohl(v4.s_addr) >> 24 == 127;
-    if (inet_pton(AF_INET6, address, &v6) == 1)
-        return IN6_IS_ADDR_LOOPBACK(&v6);
-    return !strcmp(address, "localhost");
-}
-
 static int identify(struct sw_trainerd *d, struct sw_error *e)
 {
     const struct sw_trainerd_config *c = d->config;
@@ -210,12 +200,10 @@ static int identify(struct sw_trainerd *d, struct sw_error *e)
         if (r)
             return r;
         d->identity.secret = d->secret;
-    } else if (!is_loopback(c->listen)) {
-        return sw_fail(e, SW_ERR_AUTH,
-            "listen = %s: without a shared secret only loopback is served; give secret-file on all "
-            "daemons of the group, or listen on 127.0.0.1",
-            c->listen);
     }
+    r = sw_daemon_check_listen(c->listen, d->secret != NULL, e);
+    if (r)
+        return r;
     d->identity.group = c->group;
     d->identity.role = SW_ROLE_TRAINERD;
     d->identity.host = d->host_name;

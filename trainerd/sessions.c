@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/daemon.h"
 #include "common/error.h"
 #include "common/status.h"
 #include "trainerd/internal.h"
@@ -58,7 +59,8 @@ static void on_process(uv_poll_t *poll, int status, int events)
     struct session *s = poll->data;
     struct sw_host_event event = {.kind = SW_HOST_PROCESS_DIED, .session = s->id};
 
-    trainerd_event(s->d, &event);
+    if (status == 0) /* else nobody knows: what it may write to will be replaced */
+        trainerd_event(s->d, &event);
     unwatch(s);
 }
 
@@ -78,6 +80,18 @@ static void watch(struct session *s)
     uv_poll_start(&s->process, UV_READABLE, on_process);
 }
 
+static void refuse(struct sw_conn *c, const char *why)
+{
+    struct sw_msg *m = sw_msg_new(SW_MSG_ERROR);
+
+    if (m) {
+        m->u.error.code = SW_ERR_UNSUPPORTED;
+        m->u.error.reason = why;
+        sw_conn_send(c, m);
+    }
+    sw_conn_close(c, why);
+}
+
 static void on_message(struct sw_conn *c, struct sw_msg *msg, void *arg)
 {
     struct session *s = arg;
@@ -88,7 +102,7 @@ static void on_message(struct sw_conn *c, struct sw_msg *msg, void *arg)
         sw_status_send(c, msg->u.status.request, trainerd_status(s->d));
         sw_msg_free(msg);
     } else if (!sw_conn_is_unix(c)) {
-        sw_conn_close(c, "the control port answers status only: use the UNIX socket on that host");
+        refuse(c, "the control port answers status only: use the UNIX socket on that host");
         sw_msg_free(msg);
     } else {
         trainerd_event(s->d, &event);
@@ -106,11 +120,8 @@ static void on_closed(struct sw_conn *c, const struct sw_error *why, void *arg)
         sw_log(why->code == SW_ERR_CLOSED ? SW_LOG_DEBUG : SW_LOG_WARNING, "%s: %s",
             sw_conn_name(c), why->text);
     trainerd_event(s->d, &event);
-    if (s->d->closing || !sw_host_awaits_death(s->d->host, s->id)) {
-        event.kind = SW_HOST_PROCESS_DIED; /* nothing hangs on it */
-        trainerd_event(s->d, &event);
+    if (s->d->closing || !sw_host_awaits_death(s->d->host, s->id))
         unwatch(s);
-    }
     if (s->pidfd < 0)
         session_free(s);
 }
@@ -156,18 +167,6 @@ static void on_refused(const struct sw_error *why, void *arg)
     sw_log(SW_LOG_WARNING, "connection refused: %s", why->text);
 }
 
-/* 660 as typed -> 0660; the option's range leaves decimal digits 8 and 9 to be refused here. */
-static int octal_mode(uint32_t typed, uint32_t *mode, struct sw_error *e)
-{
-    *mode = 0;
-    for (uint32_t unit = 1, rest = typed; rest; rest /= 10, unit *= 8) {
-        if (rest % 10 > 7)
-            return sw_fail(e, SW_ERR_INVALID, "socket-mode %u: expected three octal digits", typed);
-        *mode += rest % 10 * unit;
-    }
-    return 0;
-}
-
 int sessions_listen(struct sw_trainerd *d, struct sw_error *e)
 {
     static const struct sw_listener_handlers handlers = {
@@ -179,7 +178,7 @@ int sessions_listen(struct sw_trainerd *d, struct sw_error *e)
         .roles = 1u << SW_ROLE_TRAINER | 1u << SW_ROLE_CLIENT,
         .timeout_ms = d->config->handshake_ms,
         .max_connections = SW_CONNECTIONS_MAX};
-    int r = octal_mode(d->config->socket_mode, &how.mode, e);
+    int r = sw_daemon_socket_mode(d->config->socket_mode, &how.mode, e);
 
     if (!r)
         r = sw_listener_open(d->loop, &how, &handlers, d, &d->local, e);
@@ -230,6 +229,13 @@ void sessions_drop(struct sw_trainerd *d, uint64_t session, const char *why)
         sw_log(SW_LOG_WARNING, "%s is dropped: %s", sw_conn_name(s->conn), why);
         sw_conn_close(s->conn, why);
     }
+}
+
+void sessions_unwatch(struct sw_trainerd *d)
+{
+    for (struct session *s = d->sessions; s; s = s->next)
+        if (!s->conn && !sw_host_awaits_death(d->host, s->id))
+            unwatch(s);
 }
 
 void sessions_close(struct sw_trainerd *d)

@@ -8,6 +8,7 @@ that is long enough for a loaded machine and a sanitizer; nothing sleeps for a t
 Environment: SHARDWIRE_BUILD = the build folder; SHARDWIRE_NOTIFY = 0 when the daemons were built
 without readiness notification.
 """
+import hashlib
 import json
 import os
 import re
@@ -32,6 +33,8 @@ SANITIZER = re.compile(r"ERROR: \w+Sanitizer|WARNING: ThreadSanitizer|runtime er
 
 def binary(name):
     folder = "tools" if name.startswith("shard") else name
+    if name in ("slow-trainer", "odd-engine"):
+        folder = os.path.join("tests", "system")
     return os.path.join(BUILD, folder, name)
 
 
@@ -125,6 +128,11 @@ class Process:
                         + "\n".join(self.lines[since:]))
                 self._news.wait(left)
 
+    def say(self, line):
+        """A line for its standard input."""
+        self.child.stdin.write(line + "\n")
+        self.child.stdin.flush()
+
     def count(self, pattern):
         return len(re.findall(pattern, self.output()))
 
@@ -191,6 +199,17 @@ class Engine(Process):
         self.signal(signal.SIGUSR1)
         self.wait_line(r"^digests version=", since=mark)
         return self.digest_file
+
+    def memory(self):
+        """A digest of its regions as they are now, whatever state it is in."""
+        result = hashlib.sha256()
+        folder = f"/proc/{self.pid}/fd"
+        for fd in sorted(os.listdir(folder), key=int):
+            if "memfd:shardwire-engine" in os.readlink(os.path.join(folder, fd)):
+                with open(os.path.join(folder, fd), "rb") as f:
+                    while block := f.read(1 << 20):
+                        result.update(block)
+        return result.hexdigest()
 
     def wait_live(self, version, since=0):
         return self.wait_line(rf"^live version={version} ", since=since)
@@ -261,6 +280,11 @@ class Cluster:
             "trainerd", self.trainerd_socket, {**defaults, **options})
         return self.trainerd
 
+    def start_second_trainerd(self, path, **options):
+        """One that does not coordinate."""
+        return self._start_daemon("trainerd", path, {"group": self.group, "socket": path,
+                                                     "log_level": "debug", **options})
+
     def start_inferd(self, **options):
         defaults = {
             "group": self.group, "socket": self.inferd_socket, "listen": "127.0.0.1", "port": 0,
@@ -289,6 +313,14 @@ class Cluster:
         for rank in ranks:
             rank.wait_line(r"^registered ")
         return ranks
+
+    def start_slow_trainer(self, checkpoint, rank=0, world=1):
+        """A trainer that does what it is told (slow_trainer.c)."""
+        command = [binary("slow-trainer"), self.trainerd_socket, self.group, str(rank), str(world),
+                   checkpoint]
+        process = self._keep(Process(self._name("slow-trainer"), command, self.folder))
+        self.may_fail.add(process)
+        return process
 
     # ---- acting ----
 

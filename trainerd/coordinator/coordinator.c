@@ -202,6 +202,12 @@ void sw_coord_persist(struct sw_coordinator *c, uint64_t version)
 /* Members to be dropped are told of here, so that it works without memory, too. */
 static bool next_close(struct sw_coordinator *c, struct sw_coordinator_action *action)
 {
+    if (c->refused) {
+        *action = (struct sw_coordinator_action){.kind = SW_COORD_CLOSE, .member = c->refused};
+        snprintf(action->text, sizeof(action->text), "the coordinator has no memory for it");
+        c->refused = 0;
+        return true;
+    }
     for (uint32_t i = 0; i < c->n_members; i++) {
         struct member *m = c->members[i];
 

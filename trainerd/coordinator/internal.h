@@ -178,7 +178,7 @@ struct engine_update {
 
 struct update {
     uint64_t version; /* also the update's number in messages: a version is used once */
-    uint64_t started, since;
+    uint64_t started, since, publish_started;
     uint64_t layout_epoch, membership_epoch;
     uint64_t stage_ns, stage_bytes;
     enum stage stage;
@@ -211,6 +211,7 @@ struct sw_coordinator {
 
     uint32_t n_members, members_size;
     struct member **members;
+    uint64_t refused; /* a connection for which there was no memory: to be closed */
 
     uint32_t world;
     struct trainer *trainers;

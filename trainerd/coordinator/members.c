@@ -71,7 +71,8 @@ void sw_coord_member_up(
     if (event->role == SW_ROLE_TRAINERD || event->role == SW_ROLE_INFERD)
         replace_older(c, event, now);
     if (!m || sw_coord_grow(&c->members, &c->members_size, c->n_members, sizeof(*c->members))) {
-        member_free(m); /* nobody hears it: its first message finds no member */
+        member_free(m);
+        c->refused = event->member;
         return;
     }
     m->number = event->member;

@@ -455,6 +455,7 @@ static void start_publish(struct sw_coordinator *c, uint64_t now)
         return;
     }
     sw_coord_update_move(c, u, STAGE_PUBLISHING, now);
+    u->publish_started = now;
     c->staged = NULL;
     c->publishing = u;
     sw_coord_log(c, LEVEL_INFO,
@@ -486,7 +487,7 @@ static void log_end(struct sw_coordinator *c, const struct update *u, uint64_t n
         return;
     }
     sw_coord_log(c, LEVEL_INFO, "version %llu is live on %u engine%s after %.3f s", V(u->version),
-        u->n_engines, u->n_engines == 1 ? "" : "s", sw_coord_seconds(u->since, now));
+        u->n_engines, u->n_engines == 1 ? "" : "s", sw_coord_seconds(u->publish_started, now));
 }
 
 void sw_coord_publish_check(struct sw_coordinator *c, uint64_t now)

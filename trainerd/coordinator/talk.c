@@ -11,6 +11,8 @@
 #define MAX_ARGS 12
 #define OUT_SIZE (64u << 10)
 
+bool talk_inside;
+
 struct name { /* "t1" */
     char name[16];
     uint64_t member;
@@ -220,7 +222,14 @@ static void drain(struct talk *t)
 {
     struct sw_coordinator_action a;
 
-    while (sw_coordinator_next(t->c, &a)) {
+    for (;;) {
+        bool more;
+
+        talk_inside = true;
+        more = sw_coordinator_next(t->c, &a);
+        talk_inside = false;
+        if (!more)
+            break;
         switch (a.kind) {
         case SW_COORD_SEND:
             put(t, "%s ", name_of(t, a.member));
@@ -246,7 +255,9 @@ static void drain(struct talk *t)
 
 static void event(struct talk *t, struct sw_coordinator_event e)
 {
+    talk_inside = true;
     sw_coordinator_handle(t->c, &e, t->now);
+    talk_inside = false;
     drain(t);
 }
 

@@ -32,6 +32,9 @@ struct step {
 
 struct talk;
 
+/* Set while the coordinator works (and not the test): for tests that let allocations fail. */
+extern bool talk_inside;
+
 struct talk *talk_new(uint64_t last_version);
 void talk_free(struct talk *t);
 

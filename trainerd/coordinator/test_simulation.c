@@ -466,9 +466,11 @@ static void on_reply(uint32_t rank, enum sw_msg_kind kind, const struct sw_rank_
         t->doing = r->error.code ? IDLE : STAGING;
         if (t->doing == STAGING)
             later(rank);
+        if (t->doing == STAGING && rank == 0 && chance(3) == 0)
+            ask_publish(r->version); /* when it is staged */
     } else if (kind == SW_MSG_END_DONE && t->doing == ENDING) {
         t->doing = IDLE;
-        if (!r->error.code && rank == 0)
+        if (!r->error.code && rank == 0 && !sim.request)
             ask_publish(r->version);
     }
 }

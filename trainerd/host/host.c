@@ -16,6 +16,7 @@
 
 #define REQUESTS_MAX 4096u
 #define DRAIN_POLL_NS 1000000u
+#define DEAD_GRACE_NS 200000000u /* to read what a process had sent before it died */
 
 struct sw_host *sw_host_new(const struct sw_host_config *config)
 {
@@ -53,18 +54,19 @@ void sw_host_free(struct sw_host *h)
 
 /* ---- actions ---- */
 
-void host_act(struct sw_host *h, const struct sw_host_action *a)
+bool host_act(struct sw_host *h, const struct sw_host_action *a)
 {
     struct queued *q = malloc(sizeof(*q));
 
-    if (!q) { /* an action lost for lack of memory is a peer that runs into its deadline */
+    if (!q) { /* a message that is lost for lack of memory is a peer that runs into its deadline */
         sw_msg_free(a->message);
-        return;
+        return false;
     }
     q->action = *a;
     q->next = NULL;
     *h->tail = q;
     h->tail = &q->next;
+    return true;
 }
 
 bool sw_host_next(struct sw_host *h, struct sw_host_action *action)
@@ -131,8 +133,10 @@ void host_reply(struct sw_host *h, struct rank *r, enum sw_msg_kind kind, uint64
     char text[SW_TEXT_MAX + 1];
     va_list args;
 
-    if (!m)
+    if (!m) { /* who waits for an answer must not wait for ever */
+        host_drop(h, r->session, "trainerd is out of memory");
         return;
+    }
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
@@ -143,15 +147,14 @@ void host_reply(struct sw_host *h, struct rank *r, enum sw_msg_kind kind, uint64
     host_send(h, r->session, m);
 }
 
-void host_abort(struct sw_host *h, struct rank *r, const char *reason)
+void host_abort(struct sw_host *h, uint32_t rank, uint64_t version, const char *reason)
 {
     struct sw_msg *m = sw_msg_new(SW_MSG_ABORT);
 
-    r->buffers[r->back].content = 0;
     if (!m)
         return;
-    m->u.abort.rank = r->rank;
-    m->u.abort.version = r->version;
+    m->u.abort.rank = rank;
+    m->u.abort.version = version;
     m->u.abort.reason = sw_arena_strdup(&m->arena, reason);
     host_report(h, m);
 }
@@ -208,7 +211,7 @@ static void session_up(struct sw_host *h, const struct sw_host_event *ev)
     s->role = ev->role;
     s->instance = ev->instance;
     s->pid = ev->pid;
-    s->connected = true;
+    s->drop_ns = UINT64_MAX;
     s->next = h->sessions;
     h->sessions = s;
 }
@@ -224,17 +227,10 @@ static void session_remove(struct sw_host *h, struct session *s)
     }
 }
 
-static void rank_gone(struct sw_host *h, struct rank *r, const char *reason)
+static void tell_gone(struct sw_host *h, const struct rank *r, const char *reason)
 {
     struct sw_msg *m = sw_msg_new(SW_MSG_RANK_GONE);
 
-    if (r->state == RANK_BEGINNING)
-        r->overtaken++;
-    if (r->state == RANK_BEGINNING || r->state == RANK_PREPARING || r->state == RANK_STAGING ||
-        r->state == RANK_DRAINING)
-        host_abort(h, r, reason); /* after END the tiles are whole: staging goes on without it */
-    rank_enter(h, r, RANK_NEW);
-    r->session = 0;
     if (!m)
         return;
     m->u.rank_gone.rank = r->rank;
@@ -243,39 +239,58 @@ static void rank_gone(struct sw_host *h, struct rank *r, const char *reason)
     host_report(h, m);
 }
 
-static void session_down(struct sw_host *h, struct session *s, const char *why)
+static void rank_gone(struct sw_host *h, struct rank *r, const char *reason)
+{
+    /* Of a begin that was not granted, the others may go on waiting; RANK_GONE says enough. After
+     * END the tiles are whole: staging goes on without the process. */
+    if (r->state == RANK_PREPARING || r->state == RANK_STAGING || r->state == RANK_DRAINING) {
+        staging_forget(r);
+        host_abort(h, r->rank, r->version, reason);
+    }
+    rank_enter(h, r, RANK_NEW);
+    r->session = 0;
+    r->stale = 0; /* another process declares first: by then all answers have come */
+    tell_gone(h, r, reason);
+}
+
+static void session_leaves_rank(struct sw_host *h, struct session *s, const char *why)
 {
     char text[SW_TEXT_MAX + 1];
 
-    s->connected = false;
-    for (struct request **p = &h->requests; *p;) {
-        struct request *q = *p;
-
-        if (q->session != s->id) {
-            p = &q->next;
-            continue;
-        }
-        *p = q->next;
-        h->n_requests--;
-        free(q);
-    }
-    if (s->rank) {
-        snprintf(
-            text, sizeof(text), "trainer rank %u (pid %u) left: %s", s->rank->rank, s->pid, why);
-        rank_gone(h, s->rank, text);
-        s->rank = NULL;
-    }
-    if (s->role != SW_ROLE_TRAINER)
-        session_remove(h, s);
+    if (!s->rank)
+        return;
+    snprintf(text, sizeof(text), "trainer rank %u (pid %u) left: %s", s->rank->rank, s->pid, why);
+    rank_gone(h, s->rank, text);
+    s->rank = NULL;
 }
 
-static void process_died(struct sw_host *h, struct session *s)
+static void session_down(struct sw_host *h, struct session *s, const char *why)
 {
-    staging_drained_by(h, s->id);
-    if (!s->connected)
-        session_remove(h, s);
-    else
-        s->role = SW_ROLE_CLIENT; /* nothing to wait for when the connection ends */
+    /* The coordinator still keeps them: they count until it has answered. */
+    for (struct request *q = h->requests; q; q = q->next)
+        if (q->session == s->id)
+            q->session = 0;
+    session_leaves_rank(h, s, why);
+    session_remove(h, s);
+}
+
+/* Its connection may live on, in a child that inherited it. */
+static void process_died(struct sw_host *h, uint64_t id)
+{
+    struct session *s = find_session(h, id);
+
+    staging_drained_by(h, id);
+    if (!s || s->dead)
+        return;
+    s->dead = true;
+    s->drop_ns = h->now + DEAD_GRACE_NS;
+}
+
+static void drop_dead(struct sw_host *h, struct session *s)
+{
+    s->drop_ns = UINT64_MAX;
+    session_leaves_rank(h, s, "its process is dead");
+    host_drop(h, s->id, "process %u is dead, and another one holds its connection open", s->pid);
 }
 
 /* Ranks of another world that no process holds make room for a new world. */
@@ -321,6 +336,7 @@ static void trainer_open(struct sw_host *h, struct session *s, struct sw_msg *ms
 {
     struct sw_trainer_open *o = &msg->u.trainer_open;
     struct rank *r, *holder = NULL;
+    struct session *other;
 
     if (s->rank || !o->world || o->world > SW_WORLD_MAX || o->rank >= o->world) {
         refuse(h, s, SW_ERR_INVALID, "trainer rank %u of world %u: %s", o->rank, o->world,
@@ -330,6 +346,9 @@ static void trainer_open(struct sw_host *h, struct session *s, struct sw_msg *ms
         return;
     }
     r = host_rank(h, o->rank);
+    other = r && r->session ? find_session(h, r->session) : NULL;
+    if (other && other->dead)
+        drop_dead(h, other);
     if (r && r->session) {
         refuse(h, s, SW_ERR_EXISTS,
             "trainer rank %u is held by process %u: end it, or give this one another rank", o->rank,
@@ -375,10 +394,45 @@ static bool forward_sources(struct sw_host *h, const struct rank *r)
     return true;
 }
 
-static void sources(struct sw_host *h, struct rank *r, struct sw_msg *msg)
+/* The tensors of all ranks but this one. */
+static uint64_t other_tensors(const struct sw_host *h, const struct rank *rank)
 {
+    uint64_t n = 0;
+
+    for (const struct rank *r = h->ranks; r; r = r->next)
+        if (r != rank && r->sources.n)
+            n += r->sources.items[0]->u.sources.total;
+    return n;
+}
+
+static int take_sources(struct sw_host *h, struct rank *r, struct sw_msg *msg, struct sw_error *e)
+{
+    const uint64_t others = msg->u.sources.first ? 0 : other_tensors(h, r);
+
+    if (others + msg->u.sources.total > SW_HOST_TENSORS_MAX) {
+        sw_fail(e, SW_ERR_LIMIT,
+            "trainer rank %u declares %u tensors, and other ranks of this host %llu: the limit is "
+            "%u in all",
+            r->rank, msg->u.sources.total, (unsigned long long)others, SW_HOST_TENSORS_MAX);
+        sw_msg_free(msg);
+        return SW_ERR_LIMIT;
+    }
+    msg->u.sources.rank = r->rank;
+    msg->u.sources.world = r->world;
+    msg->u.sources.trainer = r->trainer;
+    return rank_take_sources(r, msg, e);
+}
+
+static void sources(struct sw_host *h, struct session *s, struct sw_msg *msg)
+{
+    struct rank *r = s->rank;
+    const bool first = msg->u.sources.first == 0;
     struct sw_error e = {0};
 
+    if (!first && r->state != RANK_DECLARING) { /* the rest of a manifest that was refused */
+        sw_msg_free(msg);
+        return;
+    }
     if (r->state != RANK_NEW && r->state != RANK_IDLE && r->state != RANK_DECLARING) {
         sw_msg_free(msg);
         host_reply(h, r, SW_MSG_SOURCES_DONE, 0, SW_ERR_STATE,
@@ -386,21 +440,23 @@ static void sources(struct sw_host *h, struct rank *r, struct sw_msg *msg)
             rank_state_name(r->state), (unsigned long long)r->version);
         return;
     }
-    if (r->state != RANK_DECLARING || msg->u.sources.first == 0) {
+    if (first) {
         rank_enter(h, r, RANK_DECLARING);
         r->deadline_ns = h->now + h->config.manifest_ns;
     }
-    msg->u.sources.rank = r->rank;
-    msg->u.sources.world = r->world;
-    msg->u.sources.trainer = r->trainer;
-    if (rank_take_sources(r, msg, &e)) {
-        parts_clear(&r->sources);
-        host_reply(h, r, SW_MSG_SOURCES_DONE, 0, e.code, "%s", e.text);
+    if (take_sources(h, r, msg, &e)) {
+        rank_forget_sources(r);
         rank_enter(h, r, RANK_NEW);
+        if (e.code == SW_ERR_PROTOCOL)
+            refuse(h, s, e.code, "%s", e.text);
+        else
+            host_reply(h, r, SW_MSG_SOURCES_DONE, 0, e.code, "%s", e.text);
         return;
     }
-    if (r->sources.complete && h->coordinator && !forward_sources(h, r))
+    if (r->sources.complete && h->coordinator && !forward_sources(h, r)) {
+        rank_enter(h, r, RANK_NEW);
         host_reply(h, r, SW_MSG_SOURCES_DONE, 0, SW_ERR_NOMEM, "trainerd is out of memory");
+    }
 }
 
 static void sources_done(struct sw_host *h, struct sw_msg *msg)
@@ -411,35 +467,33 @@ static void sources_done(struct sw_host *h, struct sw_msg *msg)
         sw_msg_free(msg);
         return;
     }
+    if (msg->u.rank_reply.error.code)
+        rank_forget_sources(r); /* or a new coordinator would hear of it again */
     rank_enter(h, r, msg->u.rank_reply.error.code ? RANK_NEW : RANK_IDLE);
     host_send(h, r->session, msg);
 }
 
 static void trainer_abort(struct sw_host *h, struct rank *r, struct sw_msg *msg)
 {
-    bool waits = r->state == RANK_BEGINNING || r->state == RANK_PREPARING;
+    const uint64_t version = msg->u.abort.version;
+    const bool begun = r->state >= RANK_BEGINNING && r->state < RANK_STATE_COUNT;
+    const bool same = version == r->version || !version || !r->version;
 
     staging_drained_by(h, r->session);
-    if (r->state < RANK_IDLE ||
-        (msg->u.abort.version && r->version && msg->u.abort.version != r->version)) {
-        sw_msg_free(msg);
-        return;
+    if (begun ? same : r->state == RANK_IDLE && version && version == r->version)
+        host_abort(h, r->rank, r->version, msg->u.abort.reason);
+    if (begun && same) {
+        if (r->state == RANK_BEGINNING ||
+            r->state == RANK_PREPARING) /* each BEGIN is answered once */
+            host_reply(h, r, SW_MSG_BEGIN_DONE, r->version, SW_ERR_ABORTED, "given up: %s",
+                msg->u.abort.reason);
+        if (r->state == RANK_BEGINNING) {
+            r->stale++;
+        } else if (r->state != RANK_ENDED) {
+            staging_forget(r);
+        } /* else the coordinator decides: it may be publishing already */
+        rank_enter(h, r, RANK_IDLE);
     }
-    if (r->version && r->version == r->live_version) { /* published: too late to give it up */
-        sw_msg_free(msg);
-        return;
-    }
-    if (r->state != RANK_BEGINNING && !r->version) { /* nothing was begun */
-        sw_msg_free(msg);
-        return;
-    }
-    host_abort(h, r, msg->u.abort.reason);
-    if (r->state == RANK_BEGINNING)
-        r->overtaken++;
-    if (waits) /* every BEGIN gets one answer */
-        host_reply(h, r, SW_MSG_BEGIN_DONE, r->version, SW_ERR_ABORTED,
-            "the trainer gave it up: %s", msg->u.abort.reason);
-    rank_enter(h, r, RANK_IDLE);
     sw_msg_free(msg);
 }
 
@@ -485,7 +539,7 @@ static void result(struct sw_host *h, struct sw_msg *msg)
         struct request *q = *p;
 
         if (q->number != msg->u.result.request)
-            continue;
+            continue; /* host_send frees what nobody waits for */
         msg->u.result.request = q->theirs;
         host_send(h, q->session, msg);
         *p = q->next;
@@ -503,7 +557,7 @@ static void coordinator_up(struct sw_host *h)
     struct sw_msg *m = sw_msg_new(SW_MSG_MEMBER);
 
     h->coordinator = true;
-    h->plan_epoch = 0;
+    h->plan_epoch = h->failed_epoch = 0;
     if (m) {
         m->u.member.name = h->name;
         m->u.member.advertise = h->advertise;
@@ -511,9 +565,8 @@ static void coordinator_up(struct sw_host *h)
     }
     for (struct rank *r = h->ranks; r; r = r->next) {
         /* Epoch numbers are the coordinator's own: those of an earlier one mean nothing to this. */
-        parts_clear(&r->program);
-        r->layout_epoch = r->sent_layout = 0;
-        r->n_tiles = r->overtaken = 0;
+        rank_forget_program(r);
+        r->stale = 0;
         if (!r->session && !r->sources.complete)
             continue;
         m = sw_msg_new(SW_MSG_TRAINER_OPEN);
@@ -526,6 +579,8 @@ static void coordinator_up(struct sw_host *h)
         host_report(h, m);
         if (r->sources.complete)
             forward_sources(h, r);
+        if (!r->session) /* or it would be taken for a rank whose process lives */
+            tell_gone(h, r, "its process had left before this coordinator was there");
     }
 }
 
@@ -545,23 +600,9 @@ static void coordinator_down(struct sw_host *h, const char *why)
         free(q);
     }
     for (struct rank *r = h->ranks; r; r = r->next) {
-        if (r->state == RANK_BEGINNING || r->state == RANK_PREPARING)
-            host_reply(h, r, SW_MSG_BEGIN_DONE, r->version, SW_ERR_CLOSED, "%s", text);
-        else if (r->state == RANK_ENDED || r->state == RANK_DRAINING)
-            host_reply(h, r, SW_MSG_END_DONE, r->version, SW_ERR_ABORTED, "%s", text);
-        else if (r->state == RANK_STAGING) {
-            struct sw_msg *m = sw_msg_new(SW_MSG_ABORT);
-
-            if (m) {
-                m->u.abort.rank = r->rank;
-                m->u.abort.version = r->version;
-                m->u.abort.reason = sw_arena_strdup(&m->arena, text);
-                host_send(h, r->session, m);
-            }
-        } else
-            continue;
-        r->buffers[r->back].content = 0;
-        rank_enter(h, r, RANK_IDLE);
+        r->stale = 0;
+        if (r->state >= RANK_BEGINNING && r->state < RANK_STATE_COUNT)
+            staging_withdraw(h, r, SW_ERR_CLOSED, text);
     }
 }
 
@@ -589,7 +630,7 @@ static void from_coordinator(struct sw_host *h, struct sw_msg *msg)
         result(h, msg);
         return;
     case SW_MSG_CONNECT:
-        staging_flip(h, msg->u.connect.version);
+        staging_flip(h, msg->u.connect.version, msg->u.connect.layout_epoch);
         host_act(h, &a);
         return;
     case SW_MSG_TARGETS:
@@ -625,7 +666,7 @@ static void from_session(struct sw_host *h, struct session *s, struct sw_msg *ms
     }
     switch (msg->kind) {
     case SW_MSG_SOURCES:
-        sources(h, s->rank, msg);
+        sources(h, s, msg);
         return;
     case SW_MSG_BEGIN:
         staging_begin(h, s->rank, msg);
@@ -654,9 +695,14 @@ static void look_at_time(struct sw_host *h)
                 r->sources.complete ? "the coordinator did not answer"
                                     : "the manifest's last part did not come",
                 (unsigned long long)(h->config.manifest_ns / 1000000));
+            if (!r->sources.complete)
+                rank_forget_sources(r);
             rank_enter(h, r, RANK_NEW);
         }
     }
+    for (struct session *s = h->sessions; s; s = s->next)
+        if (h->now >= s->drop_ns)
+            drop_dead(h, s);
 }
 
 void sw_host_handle(struct sw_host *h, const struct sw_host_event *ev, uint64_t now_ns)
@@ -670,18 +716,17 @@ void sw_host_handle(struct sw_host *h, const struct sw_host_event *ev, uint64_t 
         session_up(h, ev);
         break;
     case SW_HOST_SESSION_MESSAGE:
-        if (s && s->connected)
+        if (s)
             from_session(h, s, ev->message);
         else
             sw_msg_free(ev->message);
         break;
     case SW_HOST_SESSION_DOWN:
-        if (s && s->connected)
+        if (s)
             session_down(h, s, ev->text ? ev->text : "connection closed");
         break;
     case SW_HOST_PROCESS_DIED:
-        if (s)
-            process_died(h, s);
+        process_died(h, ev->session);
         break;
     case SW_HOST_ALLOCATED:
         staging_allocated(h, ev);
@@ -717,6 +762,9 @@ uint64_t sw_host_deadline(const struct sw_host *h)
         if (at < deadline)
             deadline = at;
     }
+    for (const struct session *s = h->sessions; s; s = s->next)
+        if (s->drop_ns < deadline)
+            deadline = s->drop_ns;
     return deadline;
 }
 
@@ -725,6 +773,14 @@ int sw_host_live_buffer(const struct sw_host *h, uint32_t rank, uint64_t version
     const struct rank *r = host_rank(h, rank);
 
     return r && r->live_version == version && version ? r->live_buffer : -1;
+}
+
+bool sw_host_wants(const struct sw_host *h, uint32_t rank, uint32_t buffer, uint64_t generation)
+{
+    const struct rank *r = host_rank(h, rank);
+
+    return r && buffer < SW_HOST_BUFFERS && r->buffers[buffer].allocating &&
+           r->buffers[buffer].generation == generation;
 }
 
 bool sw_host_awaits_death(const struct sw_host *h, uint64_t session)
@@ -736,7 +792,7 @@ bool sw_host_awaits_death(const struct sw_host *h, uint64_t session)
     return false;
 }
 
-static json_t *rank_status(const struct sw_host *h, const struct rank *r)
+static json_t *rank_status(const struct rank *r, uint64_t now)
 {
     json_t *buffers = json_array();
 
@@ -751,7 +807,7 @@ static json_t *rank_status(const struct sw_host *h, const struct rank *r)
     return json_pack("{s:I, s:I, s:I, s:b, s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:o}", "rank",
         (json_int_t)r->rank, "world", (json_int_t)r->world, "pid", (json_int_t)r->pid, "connected",
         r->session != 0, "state", rank_state_name(r->state), "state_seconds",
-        (double)(h->now - r->since_ns) / 1e9, "version", (json_int_t)r->version, "live_version",
+        (double)(now - r->since_ns) / 1e9, "version", (json_int_t)r->version, "live_version",
         (json_int_t)r->live_version, "tensors", (json_int_t)r->n_sources, "tiles",
         (json_int_t)r->n_tiles, "replica_bytes", (json_int_t)r->replica_bytes, "buffers", buffers);
 }
@@ -760,8 +816,7 @@ json_t *sw_host_status(const struct sw_host *h, uint64_t now_ns)
 {
     json_t *ranks = json_array();
 
-    (void)now_ns;
     for (const struct rank *r = h->ranks; ranks && r; r = r->next)
-        json_array_append_new(ranks, rank_status(h, r));
+        json_array_append_new(ranks, rank_status(r, now_ns));
     return json_pack("{s:b, s:o}", "coordinator_connected", h->coordinator, "trainer_ranks", ranks);
 }

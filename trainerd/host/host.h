@@ -7,7 +7,7 @@
  * A rank outlives its trainer process: manifest, load program and buffers stay until another
  * process declares something else. A buffer is staged into only when nobody can still write it (its
  * last trainer process said END, ABORT or BEGIN, or is dead) and nobody reads it; otherwise it is
- * replaced.
+ * replaced. Only a version whose tiles are all there is ever published.
  */
 #ifndef SW_TRAINERD_HOST_H
 #define SW_TRAINERD_HOST_H
@@ -36,7 +36,7 @@ enum sw_host_event_kind {
     SW_HOST_SESSION_UP = 1, /* a trainer process or a client connected: role, instance, pid */
     SW_HOST_SESSION_MESSAGE,
     SW_HOST_SESSION_DOWN, /* the connection ended; the process may live */
-    SW_HOST_PROCESS_DIED, /* the process of this session is dead (after or without DOWN) */
+    SW_HOST_PROCESS_DIED, /* the process of this session is dead (before or after DOWN) */
     SW_HOST_ALLOCATED,    /* ALLOCATE was carried out; or code and text */
     SW_HOST_COORDINATOR_UP,
     SW_HOST_COORDINATOR_MESSAGE,
@@ -88,6 +88,9 @@ uint64_t sw_host_deadline(const struct sw_host *h);
 
 /* Which buffer holds rank's bytes of this version for publishing; -1 = none. */
 int sw_host_live_buffer(const struct sw_host *h, uint32_t rank, uint64_t version);
+
+/* Whether the buffer that was allocated for this ALLOCATE still has a place; if not, free it. */
+bool sw_host_wants(const struct sw_host *h, uint32_t rank, uint32_t buffer, uint64_t generation);
 
 /* Whether the death of this session's process is still of interest: it may write to a buffer. */
 bool sw_host_awaits_death(const struct sw_host *h, uint64_t session);

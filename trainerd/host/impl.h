@@ -28,6 +28,7 @@ struct buffer {
     uint64_t generation; /* of what is there, or of the request under way */
     uint64_t bytes, counter_bytes;
     uint64_t content; /* version staged (or being staged) here; 0 = none */
+    bool whole;       /* all of it is here: it may be published */
     uint64_t writer;  /* session whose process may still write here; 0 = none */
 };
 
@@ -49,9 +50,12 @@ struct rank {
 
     uint64_t layout_epoch;
     struct parts program;
-    uint32_t n_tiles, tiles_received;
+    uint32_t n_tiles;
+    struct program_received {
+        uint32_t templates, loads, checks, tiles;
+    } received;
     uint64_t *tile_bytes;
-    uint32_t *tile_source; /* first source that fills it, for messages */
+    uint32_t *tile_source; /* first source that fills it, for messages; UINT32_MAX = none */
     struct tile_live *live;
     uint64_t replica_bytes;
 
@@ -63,10 +67,10 @@ struct rank {
 
     uint64_t version; /* asked, or being staged */
     unsigned back;
-    uint32_t overtaken; /* answers to BEGIN that were given up meanwhile: to be swallowed */
     uint64_t begin_ns, deadline_ns;
-    struct sw_msg *end;   /* END, while draining */
-    struct sw_msg *grant; /* BEGIN_DONE, while preparing */
+    struct sw_msg *end; /* END, while draining */
+    uint32_t
+        stale; /* begins that were aborted before the coordinator's answer: one each will come */
 };
 
 struct session {
@@ -75,11 +79,12 @@ struct session {
     enum sw_role role;
     struct sw_id instance;
     uint32_t pid;
-    bool connected;
     struct rank *rank; /* trainer: the rank it holds */
+    bool dead;         /* the process is; what it sent before is still read ... */
+    uint64_t drop_ns;  /* ... until then; UINT64_MAX = no such time */
 };
 
-struct request { /* a PUBLISH that was forwarded */
+struct request { /* a PUBLISH that was forwarded; session 0 = nobody waits any more */
     struct request *next;
     uint64_t number, session, theirs;
 };
@@ -97,7 +102,8 @@ struct sw_host {
     struct request *requests;
     uint32_t n_requests;
     uint64_t next_request, next_generation;
-    uint64_t plan_epoch; /* epoch whose PLAN_DONE is owed; 0 = none */
+    uint64_t plan_epoch;   /* epoch whose PLAN_DONE is owed; 0 = none */
+    uint64_t failed_epoch; /* the last one that was answered with an error */
     bool coordinator;
     uint64_t now;
     struct queued *head, **tail;
@@ -110,12 +116,13 @@ void host_drop(struct sw_host *h, uint64_t session, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void host_log(struct sw_host *h, int level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-void host_act(struct sw_host *h, const struct sw_host_action *a);
+bool host_act(struct sw_host *h, const struct sw_host_action *a); /* false = no memory */
 struct rank *host_rank(const struct sw_host *h, uint32_t rank);
 /* A reply of this kind to the rank's session (dropped without one). code 0 = success. */
 void host_reply(struct sw_host *h, struct rank *r, enum sw_msg_kind kind, uint64_t version,
     int code, const char *format, ...) __attribute__((format(printf, 6, 7)));
-void host_abort(struct sw_host *h, struct rank *r, const char *reason);
+/* Tells the coordinator that this rank gives up this version. */
+void host_abort(struct sw_host *h, uint32_t rank, uint64_t version, const char *reason);
 
 /* rank.c */
 void rank_free(struct rank *r);
@@ -123,8 +130,10 @@ void rank_enter(struct sw_host *h, struct rank *r, enum rank_state state);
 const char *rank_state_name(enum rank_state state);
 void parts_clear(struct parts *p);
 bool parts_add(struct parts *p, struct sw_msg *msg); /* takes the message; false = no memory */
+void rank_forget_sources(struct rank *r);
+void rank_forget_program(struct rank *r);
 const char *rank_source_name(const struct rank *r, uint32_t source);
-/* Takes a part (owned); 0, or an error when parts do not join or memory lacks. */
+/* Takes a part (owned); 0, or an error: SW_ERR_PROTOCOL when parts do not join, SW_ERR_NOMEM. */
 int rank_take_sources(struct rank *r, struct sw_msg *msg, struct sw_error *e);
 int rank_take_program(struct rank *r, struct sw_msg *msg, struct sw_error *e);
 
@@ -137,7 +146,12 @@ void staging_end(struct sw_host *h, struct rank *r, struct sw_msg *msg);
 void staging_ended(struct sw_host *h, struct sw_msg *msg);
 void staging_drain(struct sw_host *h, struct rank *r);
 void staging_aborted(struct sw_host *h, struct sw_msg *msg);
-void staging_flip(struct sw_host *h, uint64_t version);
+void staging_flip(struct sw_host *h, uint64_t version, uint64_t layout_epoch);
+/* What is staged of the rank's version is worth nothing any more. */
+void staging_forget(struct rank *r);
+/* The rank's version is over: whoever waits in its trainer is told (code: of an unanswered begin).
+ */
+void staging_withdraw(struct sw_host *h, struct rank *r, int code, const char *reason);
 void staging_drained_by(struct sw_host *h, uint64_t session);
 void staging_plan_done(struct sw_host *h);
 

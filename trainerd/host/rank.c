@@ -8,6 +8,9 @@
 #include "common/error.h"
 #include "trainerd/host/impl.h"
 
+#define PARTS_MIN 64u      /* so many parts may be as small as they like; */
+#define PART_ITEMS_MIN 32u /* on average, further ones hold at least this many items */
+
 static const char *const state_names[RANK_STATE_COUNT] = {
     "new", "declaring", "idle", "beginning", "preparing", "staging", "draining", "ended"};
 
@@ -38,10 +41,6 @@ void rank_enter(struct sw_host *h, struct rank *r, enum rank_state state)
     if (state != RANK_DRAINING) {
         sw_msg_free(r->end);
         r->end = NULL;
-    }
-    if (state != RANK_PREPARING) {
-        sw_msg_free(r->grant);
-        r->grant = NULL;
     }
 }
 
@@ -80,7 +79,6 @@ void rank_free(struct rank *r)
     free(r->tile_source);
     free(r->live);
     sw_msg_free(r->end);
-    sw_msg_free(r->grant);
     free(r);
 }
 
@@ -95,21 +93,46 @@ const char *rank_source_name(const struct rank *r, uint32_t source)
     return "?";
 }
 
+void rank_forget_sources(struct rank *r)
+{
+    parts_clear(&r->sources);
+    r->n_sources = 0;
+}
+
+void rank_forget_program(struct rank *r)
+{
+    parts_clear(&r->program);
+    free(r->tile_bytes);
+    free(r->tile_source);
+    free(r->live);
+    r->tile_bytes = NULL;
+    r->tile_source = NULL;
+    r->live = NULL;
+    r->layout_epoch = r->sent_layout = 0;
+    r->n_tiles = 0;
+    r->received = (struct program_received){0};
+}
+
+/* What a hostile process may not do: grow memory by parts that hold nothing, or next to nothing. */
+static bool parts_too_small(const struct parts *p, uint32_t items, uint64_t total)
+{
+    return (items == 0 && total) || p->n > PARTS_MIN + total / PART_ITEMS_MIN;
+}
+
 int rank_take_sources(struct rank *r, struct sw_msg *msg, struct sw_error *e)
 {
     const struct sw_sources *s = &msg->u.sources;
     uint32_t total = s->total, first = s->first, end = s->first + s->n;
 
-    if (s->first == 0) {
-        parts_clear(&r->sources);
-        r->n_sources = 0;
-    }
-    if (r->sources.complete || s->first != r->n_sources ||
-        (r->sources.n && r->sources.items[0]->u.sources.total != total)) {
+    if (s->first == 0)
+        rank_forget_sources(r);
+    if (r->sources.complete || s->first != r->n_sources || end < first || end > total ||
+        (r->sources.n && r->sources.items[0]->u.sources.total != total) ||
+        parts_too_small(&r->sources, s->n, total)) {
         sw_msg_free(msg);
         return sw_fail(e, SW_ERR_PROTOCOL,
-            "trainer rank %u: manifest parts do not join (part at %u of %u, had %u)", r->rank,
-            first, total, r->n_sources);
+            "trainer rank %u: manifest parts do not join (part at %u of %u, had %u in %zu parts)",
+            r->rank, first, total, r->n_sources, r->sources.n);
     }
     if (!parts_add(&r->sources, msg))
         return sw_fail(e, SW_ERR_NOMEM, "trainer rank %u: no memory for its manifest", r->rank);
@@ -122,51 +145,87 @@ static int program_start(struct rank *r, const struct sw_load_program *p, struct
 {
     size_t n = p->total_tiles ? p->total_tiles : 1;
 
-    parts_clear(&r->program);
-    free(r->tile_bytes);
-    free(r->tile_source);
-    free(r->live);
+    rank_forget_program(r);
     r->tile_bytes = calloc(n, sizeof(*r->tile_bytes));
     r->tile_source = calloc(n, sizeof(*r->tile_source));
     r->live = calloc(n, sizeof(*r->live));
-    r->n_tiles = r->tiles_received = 0;
     if (!r->tile_bytes || !r->tile_source || !r->live)
         return sw_fail(e, SW_ERR_NOMEM, "trainer rank %u: no memory for %zu tiles", r->rank, n);
+    for (uint32_t i = 0; i < p->total_tiles; i++)
+        r->tile_source[i] = UINT32_MAX;
     r->layout_epoch = p->layout_epoch;
     r->replica_bytes = p->replica_bytes;
     r->n_tiles = p->total_tiles;
     return 0;
 }
 
+static bool joins(uint32_t first, uint32_t n, uint32_t total, uint32_t received)
+{
+    return first == received && received <= total && n <= total - received;
+}
+
+/* Whether a part goes on where the last one ended, in each of its four lists. */
+static bool program_joins(const struct rank *r, const struct sw_load_program *p)
+{
+    const struct program_received *have = &r->received;
+    const struct sw_load_program *head = p;
+    const uint64_t items = (uint64_t)p->n_templates + p->n_loads + p->n_checks + p->n_tiles,
+                   total = (uint64_t)p->total_templates + p->total_loads + p->total_checks +
+                           p->total_tiles;
+
+    if (r->program.n)
+        head = &r->program.items[0]->u.load_program;
+    return !r->program.complete && p->layout_epoch == r->layout_epoch &&
+           p->replica_bytes == r->replica_bytes && p->total_templates == head->total_templates &&
+           p->total_loads == head->total_loads && p->total_checks == head->total_checks &&
+           p->total_tiles == r->n_tiles &&
+           joins(p->first_template, p->n_templates, p->total_templates, have->templates) &&
+           joins(p->first_load, p->n_loads, p->total_loads, have->loads) &&
+           joins(p->first_check, p->n_checks, p->total_checks, have->checks) &&
+           joins(p->first_tile, p->n_tiles, p->total_tiles, have->tiles) && (items || !total);
+}
+
+static int check_tiles(const struct rank *r, const struct sw_load_program *p, struct sw_error *e)
+{
+    for (uint32_t i = 0; i < p->n_tiles; i++)
+        if (sw_range_exceeds(p->tiles[i].offset, p->tiles[i].bytes, p->replica_bytes))
+            return sw_fail(e, SW_ERR_PLAN,
+                "trainer rank %u: tile %u ends outside the replica of %llu bytes", r->rank,
+                p->first_tile + i, (unsigned long long)p->replica_bytes);
+    return 0;
+}
+
 int rank_take_program(struct rank *r, struct sw_msg *msg, struct sw_error *e)
 {
     const struct sw_load_program *p = &msg->u.load_program;
-    const struct sw_load_program *head;
     bool first = !p->first_template && !p->first_load && !p->first_check && !p->first_tile;
+    int err = first ? program_start(r, p, e) : 0;
 
-    if (first && program_start(r, p, e)) {
+    if (!err && ((!first && !r->program.n) || !program_joins(r, p)))
+        err =
+            sw_fail(e, SW_ERR_PROTOCOL, "trainer rank %u: load program parts do not join", r->rank);
+    if (!err)
+        err = check_tiles(r, p, e);
+    if (err) {
+        rank_forget_program(r);
         sw_msg_free(msg);
-        return SW_ERR_NOMEM;
-    }
-    head = r->program.n ? &r->program.items[0]->u.load_program : p;
-    if (p->layout_epoch != r->layout_epoch || r->program.complete ||
-        p->total_tiles != head->total_tiles || p->first_tile != r->tiles_received ||
-        p->n_tiles > r->n_tiles - r->tiles_received) {
-        sw_msg_free(msg);
-        return sw_fail(
-            e, SW_ERR_PROTOCOL, "trainer rank %u: load program parts do not join", r->rank);
+        return err;
     }
     for (uint32_t i = 0; i < p->n_tiles; i++)
         r->tile_bytes[p->first_tile + i] = p->tiles[i].bytes;
-    for (uint32_t i = p->n_loads; i-- > 0;)
-        if (p->loads[i].tile < r->n_tiles)
+    for (uint32_t i = 0; i < p->n_loads; i++)
+        if (p->loads[i].tile < r->n_tiles && r->tile_source[p->loads[i].tile] == UINT32_MAX)
             r->tile_source[p->loads[i].tile] = p->loads[i].source;
-    r->tiles_received += p->n_tiles;
-    if (!parts_add(&r->program, msg))
+    r->received.templates += p->n_templates;
+    r->received.loads += p->n_loads;
+    r->received.checks += p->n_checks;
+    r->received.tiles += p->n_tiles;
+    if (!parts_add(&r->program, msg)) {
+        rank_forget_program(r);
         return sw_fail(e, SW_ERR_NOMEM, "trainer rank %u: no memory for its load program", r->rank);
-    r->program.complete = p->first_template + p->n_templates == p->total_templates &&
-                          p->first_load + p->n_loads == p->total_loads &&
-                          p->first_check + p->n_checks == p->total_checks &&
-                          p->first_tile + p->n_tiles == p->total_tiles;
+    }
+    r->program.complete =
+        r->received.templates == p->total_templates && r->received.loads == p->total_loads &&
+        r->received.checks == p->total_checks && r->received.tiles == p->total_tiles;
     return 0;
 }

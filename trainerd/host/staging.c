@@ -32,7 +32,8 @@ static bool has_live_tiles(const struct rank *r, unsigned b)
     return false;
 }
 
-static void allocate(struct sw_host *h, struct rank *r, unsigned b, bool copy)
+/* False = no memory to ask for it. */
+static bool allocate(struct sw_host *h, struct rank *r, unsigned b, bool copy)
 {
     struct buffer *buf = &r->buffers[b];
     struct sw_host_action a = {.kind = SW_HOST_ALLOCATE,
@@ -44,13 +45,52 @@ static void allocate(struct sw_host *h, struct rank *r, unsigned b, bool copy)
         .copy = copy};
 
     buf->have = false;
-    buf->allocating = true;
+    buf->allocating = host_act(h, &a);
     buf->generation = a.generation;
-    buf->bytes = a.bytes;
-    buf->counter_bytes = a.counter_bytes;
+    buf->bytes = buf->allocating ? a.bytes : 0;
+    buf->counter_bytes = buf->allocating ? a.counter_bytes : 0;
     buf->content = 0;
+    buf->whole = false;
     buf->writer = 0;
-    host_act(h, &a);
+    return buf->allocating;
+}
+
+void staging_forget(struct rank *r)
+{
+    for (unsigned b = 0; b < SW_HOST_BUFFERS; b++) {
+        struct buffer *buf = &r->buffers[b];
+
+        if (buf->content == r->version && r->live_version != r->version) {
+            buf->content = 0;
+            buf->whole = false;
+        }
+    }
+}
+
+static void send_abort(struct sw_host *h, const struct rank *r, const char *reason)
+{
+    struct sw_msg *m = sw_msg_new(SW_MSG_ABORT);
+
+    if (!m) {
+        host_drop(h, r->session, "trainerd is out of memory");
+        return;
+    }
+    m->u.abort.rank = r->rank;
+    m->u.abort.version = r->version;
+    m->u.abort.reason = sw_arena_strdup(&m->arena, reason);
+    host_send(h, r->session, m);
+}
+
+void staging_withdraw(struct sw_host *h, struct rank *r, int code, const char *reason)
+{
+    staging_forget(r);
+    if (r->state == RANK_BEGINNING || r->state == RANK_PREPARING)
+        host_reply(h, r, SW_MSG_BEGIN_DONE, r->version, code, "%s", reason);
+    else if (r->state == RANK_DRAINING || r->state == RANK_ENDED)
+        host_reply(h, r, SW_MSG_END_DONE, r->version, SW_ERR_ABORTED, "%s", reason);
+    else if (r->state == RANK_STAGING)
+        send_abort(h, r, reason);
+    rank_enter(h, r, RANK_IDLE);
 }
 
 static void plan_failed(struct sw_host *h, int code, const char *text)
@@ -62,8 +102,18 @@ static void plan_failed(struct sw_host *h, int code, const char *text)
     m->u.plan_done.layout_epoch = h->plan_epoch;
     m->u.plan_done.error.code = code;
     m->u.plan_done.error.reason = sw_arena_strdup(&m->arena, text);
+    h->failed_epoch = h->plan_epoch;
     h->plan_epoch = 0;
     host_report(h, m);
+}
+
+/* Whether the plan is whole for this rank. A rank that did not begin may have no program here: its
+ * process left, or it is another host's now. */
+static bool is_planned(const struct sw_host *h, const struct rank *r)
+{
+    if (r->layout_epoch != h->plan_epoch)
+        return r->state != RANK_BEGINNING;
+    return r->program.complete && r->buffers[0].have && r->buffers[1].have;
 }
 
 void staging_plan_done(struct sw_host *h)
@@ -72,15 +122,9 @@ void staging_plan_done(struct sw_host *h)
 
     if (!h->plan_epoch)
         return;
-    for (const struct rank *r = h->ranks; r; r = r->next) {
-        if (!r->sources.complete)
-            continue;
-        if (r->layout_epoch != h->plan_epoch || !r->program.complete)
+    for (const struct rank *r = h->ranks; r; r = r->next)
+        if (!is_planned(h, r))
             return;
-        for (unsigned b = 0; b < SW_HOST_BUFFERS; b++)
-            if (!r->buffers[b].have)
-                return;
-    }
     m = sw_msg_new(SW_MSG_PLAN_DONE);
     if (!m)
         return;
@@ -89,12 +133,40 @@ void staging_plan_done(struct sw_host *h)
     host_report(h, m);
 }
 
+/* A whole program: what the buffers hold is of another layout, their memory is kept if it fits. */
+static bool adopt_program(struct sw_host *h, struct rank *r)
+{
+    bool ok = true;
+
+    r->live_buffer = -1;
+    r->live_version = 0;
+    for (unsigned b = 0; b < SW_HOST_BUFFERS; b++) {
+        struct buffer *buf = &r->buffers[b];
+        bool fits = buf->bytes >= r->replica_bytes &&
+                    buf->counter_bytes >= (uint64_t)r->n_tiles * sizeof(uint64_t);
+
+        buf->content = 0;
+        buf->whole = false;
+        if (!(fits && (buf->have || buf->allocating)))
+            ok = allocate(h, r, b, false) && ok;
+    }
+    return ok;
+}
+
 void staging_program(struct sw_host *h, struct sw_msg *msg)
 {
-    struct rank *r = host_rank(h, msg->u.load_program.rank);
+    const struct sw_load_program *p = &msg->u.load_program;
+    struct rank *r = host_rank(h, p->rank);
     struct sw_error e = {0};
 
-    h->plan_epoch = msg->u.load_program.layout_epoch;
+    if (p->layout_epoch == h->failed_epoch &&
+        (p->first_template || p->first_load || p->first_check || p->first_tile)) {
+        sw_msg_free(msg); /* the rest of what was refused */
+        return;
+    }
+    h->plan_epoch = p->layout_epoch;
+    if (r && r->state > RANK_BEGINNING) /* its tiles are about to be other ones */
+        staging_withdraw(h, r, SW_ERR_ABORTED, "the coordinator has made a new layout meanwhile");
     if (!r) {
         sw_msg_free(msg);
         plan_failed(h, SW_ERR_NOT_FOUND, "a load program came for a trainer rank that is not here");
@@ -106,18 +178,10 @@ void staging_program(struct sw_host *h, struct sw_msg *msg)
     }
     if (!r->program.complete)
         return;
-    r->live_buffer = -1;
-    r->live_version = 0;
-    for (unsigned b = 0; b < SW_HOST_BUFFERS; b++) {
-        struct buffer *buf = &r->buffers[b];
-        bool fits = buf->bytes >= r->replica_bytes &&
-                    buf->counter_bytes >= (uint64_t)r->n_tiles * sizeof(uint64_t);
-
-        buf->content = 0;
-        if (!(fits && (buf->have || buf->allocating)))
-            allocate(h, r, b, false);
-    }
-    staging_plan_done(h);
+    if (adopt_program(h, r))
+        staging_plan_done(h);
+    else
+        plan_failed(h, SW_ERR_NOMEM, "trainerd is out of memory");
 }
 
 /* Sends copies of a rank's load program to its trainer. */
@@ -148,6 +212,14 @@ static bool send_buffer(struct sw_host *h, const struct rank *r, unsigned b)
     return true;
 }
 
+/* It was granted, and can't be done here. */
+static void give_up_grant(struct sw_host *h, struct rank *r, int code, const char *reason)
+{
+    host_abort(h, r->rank, r->version, reason);
+    host_reply(h, r, SW_MSG_BEGIN_DONE, r->version, code, "%s", reason);
+    rank_enter(h, r, RANK_IDLE);
+}
+
 /* The back buffer is safe: hand it to the trainer. */
 static void start(struct sw_host *h, struct rank *r)
 {
@@ -157,21 +229,20 @@ static void start(struct sw_host *h, struct rank *r)
     struct sw_msg *m = sw_msg_new(SW_MSG_BEGIN_DONE);
     bool ok = m != NULL;
 
-    host_act(h, &reset);
+    ok = ok && host_act(h, &reset); /* stale counters would make an empty version look complete */
     if (ok && r->sent_layout != r->layout_epoch)
         ok = send_program(h, r);
     if (ok && r->sent_generation[b] != buf->generation)
         ok = send_buffer(h, r, b);
     if (!ok) {
         sw_msg_free(m);
-        host_abort(h, r, "trainerd is out of memory");
-        host_reply(h, r, SW_MSG_BEGIN_DONE, r->version, SW_ERR_NOMEM, "trainerd is out of memory");
-        rank_enter(h, r, RANK_IDLE);
+        give_up_grant(h, r, SW_ERR_NOMEM, "trainerd is out of memory");
         return;
     }
     r->sent_layout = r->layout_epoch;
     r->sent_generation[b] = buf->generation;
     buf->content = r->version;
+    buf->whole = false;
     buf->writer = r->session;
     m->u.rank_reply.rank = r->rank;
     m->u.rank_reply.version = r->version;
@@ -197,11 +268,8 @@ void staging_allocated(struct sw_host *h, const struct sw_host_event *ev)
         buf->bytes = buf->counter_bytes = 0;
         host_log(h, 3, "%s", text);
         plan_failed(h, ev->code, text);
-        if (r->state == RANK_PREPARING && r->back == ev->buffer) {
-            host_abort(h, r, text);
-            host_reply(h, r, SW_MSG_BEGIN_DONE, r->version, ev->code, "%s", text);
-            rank_enter(h, r, RANK_IDLE);
-        }
+        if (r->state == RANK_PREPARING && r->back == ev->buffer)
+            give_up_grant(h, r, ev->code, text);
         return;
     }
     if (r->state == RANK_PREPARING && r->back == ev->buffer)
@@ -213,8 +281,10 @@ void staging_begin(struct sw_host *h, struct rank *r, struct sw_msg *msg)
 {
     uint64_t version = msg->u.begin.version;
 
-    /* No put runs in a trainer that begins: what it staged before can be written by nobody. */
-    staging_drained_by(h, r->session);
+    /* No put runs in a trainer that begins: what it staged before can be written by nobody. One
+     * that begins out of turn may well have some running. */
+    if (r->state == RANK_IDLE)
+        staging_drained_by(h, r->session);
     if (r->state != RANK_IDLE || !h->coordinator) {
         sw_msg_free(msg);
         if (!h->coordinator)
@@ -234,56 +304,30 @@ void staging_begin(struct sw_host *h, struct rank *r, struct sw_msg *msg)
     host_report(h, msg);
 }
 
-/* A grant that nobody waits for any more must not keep the others waiting. */
-static void refuse_grant(struct sw_host *h, uint32_t rank, uint64_t version)
+/* Whether an answer is that of a begin that was aborted before it came. */
+static bool is_stale(struct rank *r)
 {
-    struct sw_msg *m = sw_msg_new(SW_MSG_ABORT);
-
-    if (!m)
-        return;
-    m->u.abort.rank = rank;
-    m->u.abort.version = version;
-    m->u.abort.reason = "the trainer process that asked to begin is gone, or gave up";
-    host_report(h, m);
+    if (!r->stale)
+        return false;
+    r->stale--;
+    return true;
 }
 
-void staging_granted(struct sw_host *h, struct sw_msg *msg)
+/* A grant that nobody waits for any more must not keep the others waiting. */
+static void refuse_grant(struct sw_host *h, const struct sw_rank_reply *reply)
 {
-    const struct sw_rank_reply reply = msg->u.rank_reply;
-    struct rank *r = host_rank(h, reply.rank);
+    if (!reply->error.code)
+        host_abort(h, reply->rank, reply->version,
+            "the trainer process that asked to begin is gone, or gave up");
+}
+
+static void grant(struct sw_host *h, struct rank *r)
+{
     struct buffer *buf;
 
-    if (!r || r->overtaken || r->state != RANK_BEGINNING ||
-        (r->version && r->version != reply.version)) {
-        if (r && r->overtaken)
-            r->overtaken--;
-        if (!reply.error.code)
-            refuse_grant(h, reply.rank, reply.version);
-        sw_msg_free(msg);
-        return;
-    }
-    if (reply.error.code) {
-        rank_enter(h, r, RANK_IDLE);
-        host_send(h, r->session, msg);
-        return;
-    }
-    r->version = reply.version;
-    if (r->layout_epoch != reply.layout_epoch || !r->program.complete) {
-        refuse_grant(h, r->rank, r->version);
-        host_reply(h, r, SW_MSG_BEGIN_DONE, r->version, SW_ERR_STATE,
-            "begin of version %llu: it was granted for layout epoch %llu, and the program here is "
-            "of "
-            "epoch %llu",
-            (unsigned long long)r->version, (unsigned long long)reply.layout_epoch,
-            (unsigned long long)r->layout_epoch);
-        rank_enter(h, r, RANK_IDLE);
-        sw_msg_free(msg);
-        return;
-    }
     r->back = r->live_buffer == 0 ? 1 : 0;
     buf = &r->buffers[r->back];
     if (buf->have && !buf->writer && !h->config.busy(r->rank, r->back, h->config.arg)) {
-        sw_msg_free(msg);
         start(h, r);
         return;
     }
@@ -291,10 +335,43 @@ void staging_granted(struct sw_host *h, struct sw_msg *msg)
         host_log(h, 6,
             "buffer %u of trainer rank %u is replaced: a process may still write or read it",
             r->back, r->rank);
-        allocate(h, r, r->back, has_live_tiles(r, r->back));
+        if (!allocate(h, r, r->back, has_live_tiles(r, r->back))) {
+            give_up_grant(h, r, SW_ERR_NOMEM, "trainerd is out of memory");
+            return;
+        }
     }
     rank_enter(h, r, RANK_PREPARING);
-    r->grant = msg;
+}
+
+void staging_granted(struct sw_host *h, struct sw_msg *msg)
+{
+    const struct sw_rank_reply *reply = &msg->u.rank_reply;
+    struct rank *r = host_rank(h, reply->rank);
+
+    if (!r || is_stale(r) || r->state != RANK_BEGINNING ||
+        (r->version && r->version != reply->version)) {
+        refuse_grant(h, reply);
+        sw_msg_free(msg);
+        return;
+    }
+    if (reply->error.code) {
+        rank_enter(h, r, RANK_IDLE);
+        host_send(h, r->session, msg);
+        return;
+    }
+    r->version = reply->version;
+    if (r->layout_epoch != reply->layout_epoch || !r->program.complete) {
+        refuse_grant(h, reply);
+        host_reply(h, r, SW_MSG_BEGIN_DONE, r->version, SW_ERR_STATE,
+            "begin of version %llu: it was granted for layout epoch %llu, and the program here is "
+            "of epoch %llu",
+            (unsigned long long)r->version, (unsigned long long)reply->layout_epoch,
+            (unsigned long long)r->layout_epoch);
+        rank_enter(h, r, RANK_IDLE);
+    } else {
+        grant(h, r);
+    }
+    sw_msg_free(msg);
 }
 
 void staging_end(struct sw_host *h, struct rank *r, struct sw_msg *msg)
@@ -323,13 +400,15 @@ static void incomplete_text(
     int used = snprintf(text, size, "%u of %u tiles are not complete: ", missing, r->n_tiles);
 
     for (uint32_t i = 0; i < r->n_tiles && shown < NAMES_SHOWN; i++) {
-        if (counters[i] == r->tile_bytes[i])
+        const uint64_t counted = __atomic_load_n(&counters[i], __ATOMIC_ACQUIRE);
+
+        if (counted == r->tile_bytes[i])
             continue;
         if (used < 0 || (size_t)used >= size)
             return;
         used += snprintf(text + used, size - (size_t)used, "%s%s (%llu of %llu bytes)",
-            shown ? ", " : "", rank_source_name(r, r->tile_source[i]),
-            (unsigned long long)counters[i], (unsigned long long)r->tile_bytes[i]);
+            shown ? ", " : "", rank_source_name(r, r->tile_source[i]), (unsigned long long)counted,
+            (unsigned long long)r->tile_bytes[i]);
         shown++;
     }
     if (missing > shown && used > 0 && (size_t)used < size)
@@ -339,7 +418,7 @@ static void incomplete_text(
 void staging_drain(struct sw_host *h, struct rank *r)
 {
     const uint64_t *counters = h->config.counters(r->rank, r->back, h->config.arg);
-    uint32_t missing = 0;
+    uint32_t missing = !r->program.complete;
     uint64_t bytes = 0;
     struct sw_msg *end;
     char text[SW_TEXT_MAX + 1];
@@ -354,6 +433,7 @@ void staging_drain(struct sw_host *h, struct rank *r)
         end = r->end;
         r->end = NULL;
         r->buffers[r->back].writer = 0;
+        r->buffers[r->back].whole = true;
         end->u.end.rank = r->rank;
         end->u.end.bytes = bytes;
         end->u.end.stage_ns = h->now - r->begin_ns;
@@ -372,19 +452,28 @@ void staging_drain(struct sw_host *h, struct rank *r)
 
 void staging_ended(struct sw_host *h, struct sw_msg *msg)
 {
-    struct rank *r = host_rank(h, msg->u.rank_reply.rank);
+    const struct sw_rank_reply *reply = &msg->u.rank_reply;
+    struct rank *r = host_rank(h, reply->rank);
 
-    bool again = msg->u.rank_reply.error.code == SW_ERR_STATE; /* put what is missing, end again */
-
-    if (r && r->version == msg->u.rank_reply.version && msg->u.rank_reply.error.code && !again)
-        r->buffers[r->back].content = 0;
-    if (!r || r->state != RANK_ENDED || r->version != msg->u.rank_reply.version) {
+    if (!r || r->version != reply->version) {
         sw_msg_free(msg);
         return;
     }
-    if (again)
+    if (r->state == RANK_ENDED && reply->error.code == SW_ERR_STATE) {
+        /* Something is missing: the version stays staging, the trainer puts and ends again. */
+        r->buffers[r->back].whole = false;
         r->buffers[r->back].writer = r->session;
-    rank_enter(h, r, again ? RANK_STAGING : RANK_IDLE);
+        rank_enter(h, r, RANK_STAGING);
+        host_send(h, r->session, msg);
+        return;
+    }
+    if (reply->error.code)
+        staging_forget(r);
+    if (r->state != RANK_ENDED) {
+        sw_msg_free(msg);
+        return;
+    }
+    rank_enter(h, r, RANK_IDLE);
     host_send(h, r->session, msg);
 }
 
@@ -394,35 +483,28 @@ void staging_aborted(struct sw_host *h, struct sw_msg *msg)
 
     for (struct rank *r = h->ranks; r; r = r->next) {
         bool behind = r->state == RANK_STAGING || r->state == RANK_DRAINING;
-        struct sw_msg *copy;
 
         if (r->version != a->version)
             continue;
-        for (unsigned b = 0; b < SW_HOST_BUFFERS; b++)
-            if (r->buffers[b].content == a->version && r->live_version != a->version)
-                r->buffers[b].content = 0;
-        if (r->state == RANK_ENDED)
-            host_reply(h, r, SW_MSG_END_DONE, a->version, SW_ERR_ABORTED, "%s", a->reason);
-        else if (r->state == RANK_PREPARING)
-            host_reply(h, r, SW_MSG_BEGIN_DONE, a->version, SW_ERR_ABORTED, "%s", a->reason);
-        else if (behind && (copy = sw_msg_copy(msg)) != NULL)
-            host_send(h, r->session, copy);
-        else if (!behind)
+        staging_forget(r);
+        if (r->state <= RANK_BEGINNING) /* a begin is answered by BEGIN_DONE */
             continue;
-        rank_enter(h, r, RANK_IDLE);
+        staging_withdraw(h, r, SW_ERR_ABORTED, a->reason);
         if (behind && a->rank == UINT32_MAX)
             host_drop(h, r->session, "%s", a->reason);
     }
     sw_msg_free(msg);
 }
 
-void staging_flip(struct sw_host *h, uint64_t version)
+void staging_flip(struct sw_host *h, uint64_t version, uint64_t layout_epoch)
 {
     for (struct rank *r = h->ranks; r; r = r->next) {
-        if (r->live_version == version)
+        if (r->live_version == version || r->layout_epoch != layout_epoch)
             continue;
         for (unsigned b = 0; b < SW_HOST_BUFFERS; b++) {
-            if (!r->buffers[b].have || r->buffers[b].writer || r->buffers[b].content != version)
+            const struct buffer *buf = &r->buffers[b];
+
+            if (!buf->have || !buf->whole || buf->content != version)
                 continue;
             for (uint32_t i = 0; i < r->n_tiles; i++)
                 r->live[i] = (struct tile_live){.version = version, .buffer = (uint8_t)b};

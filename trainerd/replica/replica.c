@@ -22,7 +22,8 @@ struct sw_replica_buffer {
     int data_fd, counter_fd;
     void *counters;
     unsigned refs;
-    bool placed; /* the replica itself holds one of the references */
+    bool placed;  /* the replica itself holds one of the references */
+    bool spoiled; /* counts as read for ever */
     struct sw_replica *owner;
 };
 
@@ -122,7 +123,12 @@ uint64_t *sw_replica_buffer_counters(const struct sw_replica_buffer *b)
 
 bool sw_replica_buffer_busy(const struct sw_replica_buffer *b)
 {
-    return b->refs > (b->placed ? 1u : 0u);
+    return b->spoiled || b->refs > (b->placed ? 1u : 0u);
+}
+
+void sw_replica_buffer_spoil(struct sw_replica_buffer *b)
+{
+    b->spoiled = true;
 }
 
 void sw_replica_buffer_copy(struct sw_replica_buffer *to, const struct sw_replica_buffer *from)

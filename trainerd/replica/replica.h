@@ -45,6 +45,8 @@ struct sw_replica_buffer *sw_replica_get(const struct sw_replica *r, uint32_t ra
 /* Copies what is whole in `from` (same size) before it is replaced; see the live tiles rule. */
 void sw_replica_buffer_copy(struct sw_replica_buffer *to, const struct sw_replica_buffer *from);
 bool sw_replica_buffer_busy(const struct sw_replica_buffer *b);
+/* Somebody may read it for ever, and nobody will tell when that ends: busy until it is replaced. */
+void sw_replica_buffer_spoil(struct sw_replica_buffer *b);
 uint64_t *sw_replica_buffer_counters(const struct sw_replica_buffer *b);
 /* New descriptors for a BUFFER message: fds[0] data, fds[1] counters; owned by the caller. */
 int sw_replica_buffer_descriptors(

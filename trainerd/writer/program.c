@@ -54,6 +54,28 @@ static struct sw_programs *programs_new(const struct sw_target *from)
     return p;
 }
 
+static int compare(const void *key, const void *item)
+{
+    const uint32_t target = *(const uint32_t *)key;
+    const uint32_t number = (*(struct sw_programs *const *)item)->target.target;
+
+    return target < number ? -1 : target > number;
+}
+
+static struct sw_programs *find(const struct sw_program_table *t, uint32_t target)
+{
+    struct sw_programs **found =
+        t->received ? bsearch(&target, t->items, t->received, sizeof(*t->items), compare) : NULL;
+
+    return found ? *found : NULL;
+}
+
+/* Targets come in the order of their numbers. */
+static bool in_order(const struct sw_program_table *t, const struct sw_target *target)
+{
+    return !t->received || t->items[t->received - 1]->target.target < target->target;
+}
+
 int sw_program_table_targets(
     struct sw_program_table *t, const struct sw_targets *part, struct sw_error *e)
 {
@@ -66,27 +88,23 @@ int sw_program_table_targets(
         t->membership_epoch = part->membership_epoch;
         t->n = part->total;
     }
-    if (part->membership_epoch != t->membership_epoch || part->first != t->received ||
-        part->n > t->n - t->received)
+    if (part->membership_epoch != t->membership_epoch || part->layout_epoch != t->layout_epoch ||
+        part->total != t->n || part->first != t->received || part->n > t->n - t->received)
         return sw_fail(e, SW_ERR_PROTOCOL,
             "target list: parts do not join (part at %u, had %u of %u)", part->first, t->received,
             t->n);
     for (uint32_t i = 0; i < part->n; i++) {
-        struct sw_programs *p = programs_new(&part->items[i]);
+        struct sw_programs *p;
 
+        if (!in_order(t, &part->items[i]))
+            return sw_fail(e, SW_ERR_PROTOCOL, "target list: number %u is out of order, or double",
+                part->items[i].target);
+        p = programs_new(&part->items[i]);
         if (!p)
             return sw_fail(e, SW_ERR_NOMEM, "no memory for target %u", part->first + i);
         t->items[t->received++] = p;
     }
     return 0;
-}
-
-static struct sw_programs *find(const struct sw_program_table *t, uint32_t target)
-{
-    for (uint32_t i = 0; i < t->received; i++)
-        if (t->items[i]->target.target == target)
-            return t->items[i];
-    return NULL;
 }
 
 static struct sw_program *program_start(
@@ -121,12 +139,16 @@ int sw_program_table_extents(
     struct sw_programs *p = find(t, part->target);
     struct sw_program *g = NULL;
 
-    if (part->membership_epoch != t->membership_epoch || !p)
+    if (part->membership_epoch != t->membership_epoch || part->layout_epoch != t->layout_epoch ||
+        !p)
         return sw_fail(e, SW_ERR_PROTOCOL,
             "write program for target %u of membership epoch %llu: the target list is of epoch "
             "%llu%s",
             part->target, (unsigned long long)part->membership_epoch,
             (unsigned long long)t->membership_epoch, p ? "" : ", and has no such target");
+    if (p->refs > 1) /* a delivery goes by it */
+        return sw_fail(e, SW_ERR_PROTOCOL, "write program for target %u, which is in use already",
+            part->target);
     if (part->first == 0)
         g = program_start(p, part, e);
     else if (p->n)
@@ -134,7 +156,8 @@ int sw_program_table_extents(
     if (!g)
         return part->first ? sw_fail(e, SW_ERR_PROTOCOL, "write program without a first part")
                            : (e ? e->code : SW_ERR_PROTOCOL);
-    if (g->rank != part->rank || part->first != g->received || part->n > g->n - g->received)
+    if (g->rank != part->rank || part->total != g->n || part->first != g->received ||
+        part->n > g->n - g->received)
         return sw_fail(
             e, SW_ERR_PROTOCOL, "write program of rank %u: parts do not join", part->rank);
     for (uint32_t i = 0; i < part->n; i++) {
@@ -150,6 +173,11 @@ struct sw_programs *sw_program_table_find(
 {
     struct sw_programs *p = find(t, target);
 
+    if (t->received != t->n) {
+        sw_fail(e, SW_ERR_PROTOCOL, "the target list of membership epoch %llu is not whole",
+            (unsigned long long)t->membership_epoch);
+        return NULL;
+    }
     if (!p) {
         sw_fail(e, SW_ERR_NOT_FOUND, "target %u is not in membership epoch %llu", target,
             (unsigned long long)t->membership_epoch);

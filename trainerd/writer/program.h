@@ -25,14 +25,15 @@ struct sw_programs { /* of one target */
 struct sw_programs *sw_programs_hold(struct sw_programs *p);
 void sw_programs_release(struct sw_programs *p); /* accepts NULL */
 
-struct sw_program_table { /* of one membership epoch */
+struct sw_program_table { /* of one membership epoch; items sorted by target number */
     uint64_t layout_epoch, membership_epoch;
     uint32_t n, received;
     struct sw_programs **items;
 };
 
 void sw_program_table_clear(struct sw_program_table *t);
-/* Take parts (borrowed); errors when they do not join, or lack of memory. */
+/* Take parts (borrowed); errors when they do not join, or lack of memory. Extents of a target that
+ * a delivery holds are refused: it goes by them. */
 int sw_program_table_targets(
     struct sw_program_table *t, const struct sw_targets *part, struct sw_error *e);
 int sw_program_table_extents(

@@ -62,6 +62,7 @@ struct delivery {
     char why[WHY_MAX];
     enum delivery_state state;
     bool ended;
+    struct sw_error failure; /* code 0 = none */
     uint32_t n;
     struct leg *legs;
     struct sw_id window;
@@ -98,6 +99,7 @@ struct sw_writer *sw_writer_new(const struct sw_writer_config *config)
 
 /* ---- reports ---- */
 
+/* Also when a path breaks that was reported as made: better known before the engine pauses. */
 static void report_connected(struct delivery *d, const struct sw_error *e)
 {
     struct sw_msg *m = sw_msg_new(SW_MSG_CONNECTED);
@@ -147,12 +149,11 @@ static void fail(struct delivery *d, struct sw_error *e)
     sw_error_context(e, e->code, "update %llu, version %llu, engine %s rank %u",
         (unsigned long long)d->update, (unsigned long long)d->version, t->engine, t->engine_rank);
     d->w->config.log(3, e->text, d->w->config.arg);
-    if (d->state == CONNECTING)
+    d->failure = *e;
+    if (d->state == CONNECTING || d->state == CONNECTED)
         report_connected(d, e);
     else if (d->state == WRITING)
         report_written(d, e);
-    else
-        d->state = FINISHED;
 }
 
 /* ---- links ---- */
@@ -168,10 +169,17 @@ static void link_closed(struct sw_path *p, uint64_t bytes, const struct sw_error
             break;
         }
     }
-    for (struct delivery *d = w->deliveries; d; d = d->next)
-        for (uint32_t i = 0; i < d->n; i++)
-            if (d->legs[i].link == l)
-                d->legs[i].link = NULL;
+    for (struct delivery *d = w->deliveries; d; d = d->next) {
+        for (uint32_t i = 0; i < d->n; i++) {
+            if (d->legs[i].link != l)
+                continue;
+            d->legs[i].link = NULL;
+            if (e->code) /* nobody knows when the engine process has done with reading */
+                sw_replica_buffer_spoil(d->legs[i].buffer);
+        }
+    }
+    if (e->code)
+        w->config.log(4, e->text, w->config.arg);
     free(l);
     sweep(w);
 }
@@ -423,6 +431,14 @@ static void choose(struct delivery *d)
                         : "inferd named no UNIX socket");
 }
 
+static struct delivery *delivery_find(struct sw_writer *w, uint64_t update, uint32_t target)
+{
+    for (struct delivery *d = w->deliveries; d; d = d->next)
+        if (d->update == update && d->programs->target.target == target && !d->ended)
+            return d;
+    return NULL;
+}
+
 static void order_connect(struct sw_writer *w, const struct sw_msg *msg)
 {
     const struct sw_connect *c = &msg->u.connect;
@@ -433,10 +449,17 @@ static void order_connect(struct sw_writer *w, const struct sw_msg *msg)
 
     if (!d)
         sw_fail(&e, SW_ERR_NOMEM, "trainerd is out of memory");
-    else if (c->membership_epoch != w->table.membership_epoch)
+    else if (delivery_find(w, c->update, c->target))
+        sw_fail(&e, SW_ERR_STATE, "update %llu has connected to target %u before",
+            (unsigned long long)c->update, c->target);
+    else if (c->membership_epoch != w->table.membership_epoch ||
+             c->layout_epoch != w->table.layout_epoch)
         sw_fail(&e, SW_ERR_STATE,
-            "connect of membership epoch %llu, the write programs are of %llu",
-            (unsigned long long)c->membership_epoch, (unsigned long long)w->table.membership_epoch);
+            "connect of membership epoch %llu, layout epoch %llu: the write programs are of %llu "
+            "and %llu",
+            (unsigned long long)c->membership_epoch, (unsigned long long)c->layout_epoch,
+            (unsigned long long)w->table.membership_epoch,
+            (unsigned long long)w->table.layout_epoch);
     else
         p = sw_program_table_find(&w->table, c->target, &e);
     if (!p) {
@@ -542,14 +565,6 @@ static void write_step(struct delivery *d)
         report_written(d, NULL);
 }
 
-static struct delivery *delivery_find(struct sw_writer *w, uint64_t update, uint32_t target)
-{
-    for (struct delivery *d = w->deliveries; d; d = d->next)
-        if (d->update == update && d->programs->target.target == target && !d->ended)
-            return d;
-    return NULL;
-}
-
 static void order_write(struct sw_writer *w, const struct sw_write *order)
 {
     struct delivery *d = delivery_find(w, order->update, order->target);
@@ -568,8 +583,13 @@ static void order_write(struct sw_writer *w, const struct sw_write *order)
     m->u.written.update = order->update;
     m->u.written.target = order->target;
     m->u.written.error.code = SW_ERR_STATE;
-    m->u.written.error.reason = d ? "write came to a target that is not connected (any more)"
-                                  : "write came for a target that this update does not have";
+    if (d && d->failure.code) {
+        m->u.written.error.code = d->failure.code;
+        m->u.written.error.reason = sw_arena_strdup(&m->arena, d->failure.text);
+    } else {
+        m->u.written.error.reason = d ? "write came to a target that is not connected for it"
+                                      : "write came for a target that this update does not have";
+    }
     w->config.report(m, w->config.arg);
 }
 
@@ -580,6 +600,8 @@ static void delivery_free(struct delivery *d)
     for (uint32_t i = 0; i < d->n; i++)
         sw_replica_buffer_release(d->legs[i].buffer);
     free(d->legs);
+    if (d->tokens)
+        explicit_bzero(d->tokens, d->n_tokens * sizeof(*d->tokens));
     free(d->tokens);
     sw_programs_release(d->programs);
     free(d);
@@ -673,6 +695,10 @@ void sw_writer_handle(struct sw_writer *w, struct sw_msg *msg)
 {
     struct sw_error e = {0};
 
+    if (w->closed) { /* nothing new begins */
+        sw_msg_free(msg);
+        return;
+    }
     switch (msg->kind) {
     case SW_MSG_TARGETS:
         if (sw_program_table_targets(&w->table, &msg->u.targets, &e))
