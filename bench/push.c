@@ -164,7 +164,7 @@ static void publish(struct bench *b, sw_trainer *t, unsigned round)
     b->write[round] = (double)result.engines[0].write_ns;
     b->pause[round] = (double)result.engines[0].pause_ns;
     snprintf(b->transport, sizeof(b->transport), "%s", result.engines[0].transport);
-    if (memcmp(b->engine_memory, b->source, total(b)))
+    if (memcmp(b->engine_memory, b->source, total(b)) != 0)
         fatal("the engine's memory differs from what was put", NULL);
 }
 

@@ -461,7 +461,9 @@ int sw_channel_receive(struct sw_channel *c, uint64_t deadline, const char *what
         return rc;
     rc = decode(c, msg, &why);
     drop_message(c);
-    return rc ? break_with(c, &why, e) : 0;
+    if (rc)
+        break_with(c, &why, e);
+    return rc;
 }
 
 /* Looks for an ERROR among what arrived before the end. */

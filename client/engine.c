@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An engine's connection: open, register (again), close. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "client/engine_impl.h"
@@ -66,7 +67,7 @@ static int set_names(struct sw_engine *en, const struct sw_engine_options *o, st
     if (rc)
         return rc;
     if (o->scale_format)
-        strcpy(en->scale_format, o->scale_format);
+        snprintf(en->scale_format, sizeof(en->scale_format), "%s", o->scale_format);
     en->socket = strdup(o->socket ? o->socket : SW_INFERD_SOCKET);
     en->names = sw_names_new();
     if (!en->socket || !en->names)

@@ -30,11 +30,11 @@ struct sw_engine {
 
     struct engine_region regions[ENGINE_REGIONS_MAX];
     uint32_t n_regions;
+    bool declared; /* was registered once: regions and parameters are fixed */
     struct sw_parameter *parameters;
     uint32_t n_parameters, room;
     struct sw_names *names; /* parameter name -> index */
     struct sw_arena arena;  /* their strings */
-    bool declared;          /* was registered once: the lists above are fixed */
 
     struct sw_channel *channel; /* NULL = not connected */
     struct sw_id instance;      /* of this connection */

@@ -281,7 +281,7 @@ int sw_executor_put(
 {
     const struct sw_source *s = &x->sources[source];
     uint64_t before = atomic_load(&x->put[source]);
-    int64_t stride[SW_MAX_DIMS];
+    int64_t stride[SW_MAX_DIMS] = {0};
     int rc = check_value(s, value, stride, e);
 
     if (rc)

@@ -118,11 +118,12 @@ static void walk(const struct sw_strided *s, char *dst, uint64_t bias, const cha
     uint64_t from, uint64_t to)
 {
     const uint32_t inner = s->n ? s->n - 1 : 0;
-    uint64_t skip = s->unit ? from % s->unit : 0;
+    uint64_t skip;
     struct place p;
 
-    if (from >= to)
+    if (from >= to || !s->unit)
         return;
+    skip = from % s->unit;
     p = place_of(s, from / s->unit);
     while (from < to) {
         char *d = dst + (p.dst - (int64_t)bias) + skip;

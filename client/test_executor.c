@@ -535,8 +535,8 @@ START_TEST(wrong_values_are_refused)
     refuse(&b, 0, &t, SW_ERR_INVALID);
     t.strides[0] = INT64_MIN;
     refuse(&b, 0, &t, SW_ERR_INVALID);
-    t.strides[0] = 1ll << 57; /* each is possible, their sum leads out of any memory */
-    t.strides[1] = 1ll << 57;
+    t.strides[0] = INT64_C(1) << 57; /* each is possible, their sum leads out of any memory */
+    t.strides[1] = INT64_C(1) << 57;
     refuse(&b, 0, &t, SW_ERR_INVALID);
     t = tensor(2, value);
     t.has_strides = 1;
@@ -688,7 +688,9 @@ static void *race(void *arg)
         while (atomic_load(&ready) < 2u * (unsigned)(i + 1))
             sched_yield();
         atomic_fetch_add(&m->twice, many_put(m, 0) == SW_ERR_EXISTS);
-        if (pthread_barrier_wait(&line) == PTHREAD_BARRIER_SERIAL_THREAD) {
+        const int turn = pthread_barrier_wait(&line);
+
+        if (turn == PTHREAD_BARRIER_SERIAL_THREAD) {
             m->counters[0] = 0;
             sw_executor_begin(m->x, m->data, m->counters);
         }

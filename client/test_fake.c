@@ -27,10 +27,10 @@ void fake_start(struct fake *f, enum sw_role role, void (*script)(struct fake *f
     f->script = script;
     f->arg = arg;
     f->group = SW_GROUP_DEFAULT;
-    strcpy(f->dir, "/tmp/shardwire-test-XXXXXX");
+    snprintf(f->dir, sizeof(f->dir), "/tmp/shardwire-test-XXXXXX");
     ck_assert(mkdtemp(f->dir));
     snprintf(f->path, sizeof(f->path), "%s/socket", f->dir);
-    strcpy(address.sun_path, f->path);
+    snprintf(address.sun_path, sizeof(address.sun_path), "%s", f->path);
     f->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     ck_assert_int_eq(bind(f->listener, (struct sockaddr *)&address, sizeof(address)), 0);
     ck_assert_int_eq(listen(f->listener, 4), 0);

@@ -459,14 +459,14 @@ START_TEST(open_is_refused)
 {
     static const struct {
         enum sw_role role;
-        void (*script)(struct fake *f);
         int code;
+        void (*script)(struct fake *f);
         const char *text;
     } cases[] = {
-        {SW_ROLE_INFERD, greet_as_inferd, SW_ERR_AUTH, "inferd answered"},
-        {SW_ROLE_TRAINERD, greet_other_group, SW_ERR_AUTH, "group"},
-        {SW_ROLE_TRAINERD, greet_with_garbage, SW_ERR_PROTOCOL, "trainerd"},
-        {SW_ROLE_TRAINERD, only_accept, SW_ERR_TIMEOUT, "the handshake"},
+        {SW_ROLE_INFERD, SW_ERR_AUTH, greet_as_inferd, "inferd answered"},
+        {SW_ROLE_TRAINERD, SW_ERR_AUTH, greet_other_group, "group"},
+        {SW_ROLE_TRAINERD, SW_ERR_PROTOCOL, greet_with_garbage, "trainerd"},
+        {SW_ROLE_TRAINERD, SW_ERR_TIMEOUT, only_accept, "the handshake"},
     };
     sw_trainer *t = NULL;
 

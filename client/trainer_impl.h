@@ -41,16 +41,16 @@ struct sw_trainer {
     struct sw_declaration *declared; /* NULL: nothing, or refused */
     struct sw_loads *coming;         /* parts of a load program that is not whole yet */
     struct sw_loads *loads;
-    bool checked;                 /* loads were checked against `declared` */
     struct sw_executor *executor; /* over `loads` and `declared`; NULL unless checked */
     uint32_t *unused, n_unused;   /* declared, in no load and no alias check */
+    bool checked;                 /* loads were checked against `declared` */
     struct sw_buffers *buffers;
 
     enum trainer_state state;
+    uint32_t stale_begins; /* BEGINs given up whose BEGIN_DONE may still come */
     uint64_t asked;        /* BEGINNING: version asked for */
     uint64_t version;      /* begun last */
     uint64_t dead;         /* versions up to this one were begun, and are over */
-    uint32_t stale_begins; /* BEGINs given up whose BEGIN_DONE may still come */
     uint64_t stale_asked;  /* version that the last of them asked for */
     uint64_t aborted;      /* BEGINNING a version still unknown: an ABORT that came */
     struct sw_error aborted_why;

@@ -27,8 +27,8 @@ struct sw_session { /* an engine process */
     pid_t pid;
     char engine[SW_LABEL_MAX + 1]; /* what it last wanted to register; "" = nothing yet */
     uint32_t rank;
-    struct sw_conn *conn; /* NULL = ended */
     bool ending;          /* sw_conn_close was called */
+    struct sw_conn *conn; /* NULL = ended */
 
     /* The process's death. */
     uv_poll_t poll;
@@ -36,8 +36,8 @@ struct sw_session { /* an engine process */
     bool polling, poll_closing, died;
 
     /* Its memory. */
-    uv_work_t work;
     bool working; /* work runs; the registry keeps descriptors and runs until it hears of it */
+    uv_work_t work;
     struct sw_registry_memory memory;
     struct sw_error map_error; /* code != 0: the mapping failed, or is being undone */
     uint32_t n_regions;

@@ -306,7 +306,6 @@ static void one_freed(struct sw_session *k)
 {
     if (--k->freeing)
         return;
-    memset(k->ports, 0, sizeof(k->ports));
     k->working = true;
     k->work.data = k;
     if (uv_queue_work(k->server->loop, &k->work, unmap_work, unmapped)) {
@@ -317,7 +316,12 @@ static void one_freed(struct sw_session *k)
 
 static void port_freed(struct sw_port *p, uint64_t bytes, void *arg)
 {
-    one_freed(arg);
+    struct sw_session *k = arg;
+
+    for (int i = 0; i < SW_INFERD_TRANSPORTS; i++)
+        if (k->ports[i] == p)
+            k->ports[i] = NULL; /* the process may die before the other port is free */
+    one_freed(k);
 }
 
 static void begin_release(struct sw_session *k)

@@ -97,7 +97,7 @@ static json_t *describe(const struct sw_model_tensor *t, uint64_t begin)
     for (uint32_t d = 0; d < t->ndim; d++)
         json_array_append_new(shape, json_integer((json_int_t)t->shape[d]));
     return json_pack("{s:s, s:o, s:[I,I]}", "dtype", sw_dtype_name(t->dtype), "shape", shape,
-        "data_offsets", (json_int_t)begin, (json_int_t)(begin + t->bytes));
+        "data_offsets", (json_int_t)begin, (json_int_t)begin + (json_int_t)t->bytes);
 }
 
 /* The header with its length in front, padded so that data starts at a multiple of 8; malloc'ed. */

@@ -134,7 +134,7 @@ static int start(struct sw_control *c, const struct sw_control_where *where, str
     if (strlen(group) > SW_LABEL_MAX)
         return sw_fail(
             e, SW_ERR_LIMIT, "group name of %zu bytes, at most %d", strlen(group), SW_LABEL_MAX);
-    strcpy(c->group, group);
+    memcpy(c->group, group, strlen(group) + 1);
     if (gethostname(c->host, sizeof(c->host) - 1) < 0)
         c->host[0] = '\0';
     if (!where->host) {

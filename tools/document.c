@@ -56,8 +56,10 @@ static const char *format(const char *key, const json_t *v, char out[VALUE_MAX])
         return format_integer(key, json_integer_value(v), out);
     case JSON_REAL:
         if (ends_with(key, "_s") && json_real_value(v) >= 0 && json_real_value(v) < 1e9)
-            return strcpy(out, sw_format_time((uint64_t)(json_real_value(v) * 1e9), time));
-        snprintf(out, VALUE_MAX, "%g", json_real_value(v));
+            snprintf(
+                out, VALUE_MAX, "%s", sw_format_time((uint64_t)(json_real_value(v) * 1e9), time));
+        else
+            snprintf(out, VALUE_MAX, "%g", json_real_value(v));
         return out;
     default:
         return "";

@@ -136,8 +136,9 @@ char *sw_format_bytes(uint64_t bytes, char out[32])
 char *sw_format_rate(uint64_t bytes, uint64_t ns, char out[32])
 {
     if (!ns || !bytes)
-        return strcpy(out, "-");
-    snprintf(out, 32, "%.2f GB/s", (double)bytes / (double)ns);
+        snprintf(out, 32, "-");
+    else
+        snprintf(out, 32, "%.2f GB/s", (double)bytes / (double)ns);
     return out;
 }
 

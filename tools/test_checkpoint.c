@@ -25,7 +25,7 @@ static void remove_folder(void)
         unlinkat(dirfd(d), entry->d_name, 0);
     closedir(d);
     rmdir(folder);
-    strcpy(folder + strlen(folder) - 6, "XXXXXX");
+    memset(folder + strlen(folder) - 6, 'X', 6);
 }
 
 static void put(const char *name, const void *bytes, size_t n)
@@ -54,7 +54,7 @@ static void put_tensors(const char *file, const char *tensors)
     snprintf(list, sizeof(list), "%s", tensors);
     for (char *t = strtok_r(list, " ", &save); t; t = strtok_r(NULL, " ", &save)) {
         char *colon = strchr(t, ':');
-        const size_t bytes = (size_t)atoi(colon + 1);
+        const size_t bytes = strtoul(colon + 1, NULL, 10);
         *colon = '\0';
         n = strlen(header);
         snprintf(header + n, sizeof(header) - n,
@@ -63,8 +63,8 @@ static void put_tensors(const char *file, const char *tensors)
         memset(data + used, t[0], bytes);
         used += bytes;
     }
-    strcat(header, "}");
     n = strlen(header);
+    header[n++] = '}';
     memset(all, 0, 8);
     all[0] = (char)(n & 255);
     all[1] = (char)(n >> 8);

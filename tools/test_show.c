@@ -137,9 +137,9 @@ START_TEST(test_long_host)
     char text[400], host[256], port[6];
 
     memset(text, 'a', sizeof(text));
-    strcpy(text + 256, ":1");
+    memcpy(text + 256, ":1", 3);
     ck_assert_int_eq(sw_control_split_host(text, host, port, NULL), SW_ERR_INVALID);
-    strcpy(text + 255, ":1");
+    memcpy(text + 255, ":1", 3);
     ck_assert_int_eq(sw_control_split_host(text, host, port, NULL), 0);
 }
 END_TEST

@@ -118,7 +118,9 @@ static int add_items(const struct sw_checkpoint *c, const struct place *places,
         return sw_fail(e, SW_ERR_NOMEM, "no memory for %zu weights", n);
     for (size_t i = 0; i < n; i++, at += strlen(at) + 1) {
         struct sw_weight *item = &w->items[i];
-        item->name = strcpy(at, t[i].name);
+
+        memcpy(at, t[i].name, strlen(t[i].name) + 1);
+        item->name = at;
         item->bytes = t[i].bytes;
         if (!is_alias(c, at))
             item->data = w->regions[places[i].region].base + places[i].offset;

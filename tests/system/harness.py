@@ -28,7 +28,8 @@ BUILD = os.environ.get("SHARDWIRE_BUILD", os.path.join(ROOT, "build"))
 ORACLE = os.path.join(ROOT, "tests", "oracle", "digests.py")
 CONFIGS = os.path.join(ROOT, "tests", "data", "configs")
 TIMEOUT = float(os.environ.get("SHARDWIRE_TEST_TIMEOUT", "60"))
-SANITIZER = re.compile(r"ERROR: \w+Sanitizer|WARNING: ThreadSanitizer|runtime error:")
+SANITIZER = re.compile(
+    r"ERROR: \w+Sanitizer|\w+Sanitizer has encountered|WARNING: ThreadSanitizer|runtime error:")
 
 
 def binary(name):
@@ -161,8 +162,10 @@ class Process:
     def end(self):
         """Asks it to end (also when it is stopped); None when it had to be killed."""
         if self.running():
-            self.signal(signal.SIGTERM)
+            # In this order: a SIGCONT takes a pending SIGSTOP away, so that one that came when the process
+            # ends already would have LeakSanitizer wait forever for the threads that it stops.
             self.signal(signal.SIGCONT)
+            self.signal(signal.SIGTERM)
         try:
             return self.wait()
         except AssertionError:
@@ -382,9 +385,15 @@ class Cluster:
                                  f"{result.stdout[:4000]}\n{self.logs()}")
 
     def logs(self):
-        """The last lines of everything that runs or ran, for a failure's message."""
-        return "\n".join(f"--- {p.name} (pid {p.pid})\n" + "\n".join(p.lines[-30:])
-                         for p in self.processes if p.name != "shardctl")
+        """The last lines of everything that runs or ran, and what a sanitizer said, for a failure's
+        message."""
+        texts = []
+        for p in self.processes:
+            said = [i for i, line in enumerate(p.lines) if SANITIZER.search(line)]
+            if p.name != "shardctl" or said:
+                start = max(0, min(len(p.lines) - 30, *said) if said else len(p.lines) - 30)
+                texts.append(f"--- {p.name} (pid {p.pid})\n" + "\n".join(p.lines[start:][:150]))
+        return "\n".join(texts)
 
     # ---- ending ----
 
