@@ -19,6 +19,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "common/copy.h"
 #include "common/error.h"
 
 #ifndef MADV_POPULATE_READ
@@ -441,7 +442,7 @@ static void copy_part(unsigned i, unsigned n, void *arg)
     uint64_t from, to;
 
     part_of(c->bytes, 4096, i, n, &from, &to);
-    memcpy(c->dst + from, c->src + from, to - from);
+    sw_copy(c->dst + from, c->src + from, to - from);
 }
 
 void sw_memory_copy(void *dst, const void *src, size_t bytes, unsigned threads)

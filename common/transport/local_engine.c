@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "common/copy.h"
 #include "common/error.h"
 #include "common/memory.h"
 #include "common/transport.h"
@@ -157,7 +158,7 @@ static bool run_span(struct copy *c, unsigned part, const struct sw_extent *x)
     uint64_t at;
 
     if (!c->verify) {
-        memcpy(to, from, x->length);
+        sw_copy(to, from, x->length);
         return true;
     }
     if (same(from, to, x->length, &at))
