@@ -82,9 +82,10 @@ static void send_buffer(
     int fds[2] = {memory(), memory()};
 
     if (data) {
-        ck_assert_int_eq(sw_memory_map(fds[0], DATA_BYTES, true, false, 1, (void **)data, NULL), 0);
         ck_assert_int_eq(
-            sw_memory_map(fds[1], DATA_BYTES, true, false, 1, (void **)counters, NULL), 0);
+            sw_memory_map(fds[0], DATA_BYTES, true, SW_FILL_LATER, 1, (void **)data, NULL), 0);
+        ck_assert_int_eq(
+            sw_memory_map(fds[1], DATA_BYTES, true, SW_FILL_LATER, 1, (void **)counters, NULL), 0);
     }
     fake_send_fds(f, buffer(index, generation), fds, 2);
     close(fds[0]);

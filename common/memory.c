@@ -390,8 +390,8 @@ int sw_memory_check(int fd, uint64_t min_bytes, bool writable, uint64_t *bytes, 
     return 0;
 }
 
-int sw_memory_map(int fd, uint64_t bytes, bool writable, bool fill, unsigned threads, void **base,
-    struct sw_error *e)
+int sw_memory_map(int fd, uint64_t bytes, bool writable, enum sw_memory_fill fill, unsigned threads,
+    void **base, struct sw_error *e)
 {
     struct stat st;
     void *at;
@@ -407,7 +407,11 @@ int sw_memory_map(int fd, uint64_t bytes, bool writable, bool fill, unsigned thr
         return sw_fail_errno(e, err == ENOMEM ? SW_ERR_NOMEM : SW_ERR_IO, err,
             "mapping %" PRIu64 " bytes of shared memory", bytes);
     }
-    err = fill ? populate(at, bytes, (uint64_t)sysconf(_SC_PAGESIZE), writable, true, threads) : 0;
+    /* Shared memory has nothing to do at a first write: what a read mapped (sixteen pages at a
+     * time, if they are there) can be written. */
+    err = fill ? populate(at, bytes, (uint64_t)sysconf(_SC_PAGESIZE),
+                     writable && fill == SW_FILL_NEW, true, threads)
+               : 0;
     if (err) {
         sw_memory_unmap(at, bytes);
         return sw_fail_errno(e, err == ENOMEM ? SW_ERR_NOMEM : SW_ERR_IO, err,

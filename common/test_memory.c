@@ -39,7 +39,7 @@ START_TEST(created_whole_and_sealed)
     ck_assert_int_ne(ftruncate(fd, 71 * MIB), 0);
     ck_assert_int_ne(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), 0);
     ck_assert_int_ne(fcntl(fd, F_GETFD) & FD_CLOEXEC, 0);
-    ck_assert_int_eq(sw_memory_map(fd, 70 * MIB + 1, true, true, 3, &base, &e), 0);
+    ck_assert_int_eq(sw_memory_map(fd, 70 * MIB + 1, true, SW_FILL_NEW, 3, &base, &e), 0);
     ((uint8_t *)base)[70 * MIB] = 1;
     sw_memory_unmap(base, 70 * MIB + 1);
     close(fd);
@@ -59,7 +59,7 @@ START_TEST(huge_or_not)
         sw_memory_create("test", 2 * MIB + 5, true, 2, &fd, &info, &e) == 0, "%s", e.text);
     ck_assert_int_eq(sw_memory_check(fd, 2 * MIB + 5, true, &bytes, &e), 0);
     ck_assert_uint_eq(bytes, info.huge ? 4 * MIB : 2 * MIB + 4096);
-    ck_assert_int_eq(sw_memory_map(fd, 2 * MIB + 5, true, true, 2, &base, &e), 0);
+    ck_assert_int_eq(sw_memory_map(fd, 2 * MIB + 5, true, SW_FILL_USED, 2, &base, &e), 0);
     memset(base, 7, 2 * MIB + 5);
     sw_memory_unmap(base, 2 * MIB + 5);
     ck_assert_int_ne(madvise(base, 4096, MADV_NORMAL), 0); /* nothing is mapped there any more */
@@ -93,8 +93,8 @@ START_TEST(read_only_stays_so)
     ck_assert_int_eq(sw_memory_check(ro, MIB, false, NULL, &e), 0);
     ck_assert_int_eq(sw_memory_check(ro, MIB, true, NULL, &e), SW_ERR_INVALID);
     ck_assert_ptr_nonnull(strstr(e.text, "open for writing"));
-    ck_assert_int_ne(sw_memory_map(ro, MIB, true, false, 1, &base, &e), 0);
-    ck_assert_int_eq(sw_memory_map(ro, MIB, false, true, 1, &base, &e), 0);
+    ck_assert_int_ne(sw_memory_map(ro, MIB, true, SW_FILL_LATER, 1, &base, &e), 0);
+    ck_assert_int_eq(sw_memory_map(ro, MIB, false, SW_FILL_NEW, 1, &base, &e), 0);
     ck_assert_int_ne(mprotect(base, MIB, PROT_READ | PROT_WRITE), 0);
     sw_memory_unmap(base, MIB);
     close(ro);
