@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "common/copy.h"
 #include "common/error.h"
 #include "common/memory.h"
 
@@ -162,6 +163,27 @@ START_TEST(copies_everything)
 }
 END_TEST
 
+START_TEST(copies_wherever_it_lies)
+{
+    enum { MOST = 200 << 10 };
+    uint8_t *a = malloc(MOST + 200), *b = malloc(MOST + 200);
+
+    ck_assert(a && b);
+    for (size_t k = 0; k < MOST + 200; k++)
+        a[k] = (uint8_t)(k * 31 + k / 4096);
+    for (size_t to = 1; to < 130; to += 7) {
+        const size_t from = (to * 13) % 64, n = to % 3 ? MOST - to : (64u << 10) - 2 + to % 5;
+
+        memset(b, 0xee, MOST + 200);
+        sw_copy(b + to, a + from, n);
+        ck_assert_int_eq(memcmp(b + to, a + from, n), 0);
+        ck_assert(b[to - 1] == 0xee && b[to + n] == 0xee);
+    }
+    free(a);
+    free(b);
+}
+END_TEST
+
 static void count_part(unsigned i, unsigned n, void *arg)
 {
     unsigned *seen = arg;
@@ -199,6 +221,7 @@ int main(void)
     tcase_add_test(tc, read_only_stays_so);
     tcase_add_test(tc, wrong_descriptors);
     tcase_add_test(tc, copies_everything);
+    tcase_add_test(tc, copies_wherever_it_lies);
     tcase_add_test(tc, parts_run_once);
     srunner_run_all(r, CK_ENV);
     failed = srunner_ntests_failed(r);
