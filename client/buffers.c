@@ -89,7 +89,7 @@ static int map_part(struct part *p, unsigned threads, struct sw_error *e)
         return 0;
     rc = sw_memory_check(p->fd, p->bytes, true, NULL, e);
     if (!rc)
-        rc = sw_memory_map(p->fd, p->bytes, true, true, threads, &p->base, e);
+        rc = sw_memory_map(p->fd, p->bytes, true, SW_FILL_USED, threads, &p->base, e);
     if (rc)
         return rc;
     close(p->fd); /* the mapping keeps the memory */

@@ -58,7 +58,7 @@ int sw_engine_alloc(
         rc = sw_memory_create("shardwire-engine", bytes, false, en->threads, &r.fd, NULL, e);
     if (rc)
         return rc;
-    rc = sw_memory_map(r.fd, bytes, true, true, en->threads, &r.base, e);
+    rc = sw_memory_map(r.fd, bytes, true, SW_FILL_NEW, en->threads, &r.base, e);
     if (rc) {
         close(r.fd);
         return rc;

@@ -4,12 +4,13 @@
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include "client/pool.h"
 #include "client/strided.h"
 #include "common/error.h"
-#include "common/memory.h"
 
 #define THREADS_MAX 64u
-#define PART_MIN (1u << 20)   /* less than this is not worth a thread */
+#define PART_MIN (256u << 10) /* less than this is not worth waking a thread */
+#define PARTS_EACH 4u         /* parts for each thread: one that comes late is not waited for */
 #define UNIT_UNCUT 4096u      /* units up to this size are not split between threads */
 #define REACH_MAX (1ll << 60) /* how far strides may lead: sums of such numbers are safe */
 #define LOADS_AT_ONCE 64u     /* loads of one source that are prepared together */
@@ -18,6 +19,7 @@ struct sw_executor {
     const struct sw_loads *loads;
     const struct sw_source *sources;
     unsigned threads;
+    struct sw_pool *pool;
     char *data;
     uint64_t *counters;
     uint64_t round;            /* counts versions */
@@ -38,7 +40,8 @@ struct sw_executor *sw_executor_new(
     x->threads = threads < 1 ? 1 : threads > THREADS_MAX ? THREADS_MAX : threads;
     x->put = calloc(loads->n_sources + 1ull, sizeof(*x->put));
     x->digests = calloc(loads->n_checks + 1ull, sizeof(*x->digests));
-    if (!x->put || !x->digests) {
+    x->pool = sw_pool_new(x->threads);
+    if (!x->put || !x->digests || !x->pool) {
         sw_executor_free(x);
         return NULL;
     }
@@ -49,6 +52,7 @@ void sw_executor_free(struct sw_executor *x)
 {
     if (!x)
         return;
+    sw_pool_free(x->pool);
     free(x->put);
     free(x->digests);
     free(x);
@@ -225,12 +229,12 @@ static void run_part(unsigned i, unsigned n, void *arg)
 static void run_job(struct job *job)
 {
     const uint64_t useful = job->total / PART_MIN;
-    const unsigned threads = job->x->threads;
+    const unsigned threads = job->x->threads, most = threads * PARTS_EACH;
 
     if (useful < 2 || threads < 2)
         run_part(0, 1, job);
     else
-        sw_memory_parallel(useful < threads ? (unsigned)useful : threads, run_part, job);
+        sw_pool_run(job->x->pool, useful < most ? (unsigned)useful : most, run_part, job);
     atomic_fetch_add(&job->x->bytes, job->total);
 }
 

@@ -4,6 +4,7 @@
 
 #include <string.h>
 #include <xxhash.h>
+#include "common/copy.h"
 
 #define GATHER_BYTES (32u << 10)
 
@@ -108,7 +109,8 @@ static void copy_row(
         ROW(8)
         break;
     default:
-        ROW(unit)
+        for (uint64_t i = 0; i < n; i++)
+            sw_copy(dst + (int64_t)i * dst_stride, src + (int64_t)i * src_stride, unit);
     }
 #undef ROW
 }
@@ -132,7 +134,7 @@ static void walk(const struct sw_strided *s, char *dst, uint64_t bias, const cha
 
         if (skip || to - from < s->unit) { /* a part of a unit, at either end */
             bytes = bytes < to - from ? bytes : to - from;
-            memcpy(d, q, bytes);
+            sw_copy(d, q, bytes);
         } else {
             const uint64_t left = s->n ? s->count[inner] - p.index[inner] : 1;
 

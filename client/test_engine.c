@@ -57,7 +57,8 @@ static void take_registration(uint64_t version, bool torn)
     fd = sw_msg_take_fd(msg, 0);
     ck_assert_int_eq(sw_memory_check(fd, REGION, true, NULL, &e), 0);
     if (!region)
-        ck_assert_int_eq(sw_memory_map(fd, REGION, true, false, 1, (void **)&region, &e), 0);
+        ck_assert_int_eq(
+            sw_memory_map(fd, REGION, true, SW_FILL_LATER, 1, (void **)&region, &e), 0);
     close(fd);
     sw_msg_free(msg);
     msg = fake_expect(&f, SW_MSG_PARAMETERS);
@@ -102,7 +103,7 @@ static void send_source(void)
     void *base;
 
     OK(sw_memory_create("source", 4096, false, 1, &fd, NULL, &e));
-    OK(sw_memory_map(fd, 4096, true, false, 1, &base, &e));
+    OK(sw_memory_map(fd, 4096, true, SW_FILL_LATER, 1, &base, &e));
     memset(base, 'n', 4096);
     OK(sw_memory_reopen_readonly(fd, &readonly, &e));
     msg->u.local_source = (struct sw_local_source){.source = 5, .bytes = 4096};
@@ -166,7 +167,7 @@ static sw_engine *open_engine(void)
     OK(sw_engine_alloc(en, REGION, (void **)&memory, &r, &e));
     ck_assert_uint_eq(r, 0);
     OK(sw_memory_create("own", 4096, false, 1, &fd, NULL, &e));
-    OK(sw_memory_map(fd, 4096, true, false, 1, &second, &e));
+    OK(sw_memory_map(fd, 4096, true, SW_FILL_LATER, 1, &second, &e));
     OK(sw_engine_region(en, fd, second, 4096, &r, &e));
     ck_assert_uint_eq(r, 1);
     close(fd);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include <shardwire/trainer.h>
 #include "client/test_fake.h"
+#include "client/trainer_impl.h"
 #include "common/memory.h"
 
 /* ---- trainerd's side ---- */
@@ -81,9 +82,10 @@ static void send_buffer(
     int fds[2] = {memory(), memory()};
 
     if (data) {
-        ck_assert_int_eq(sw_memory_map(fds[0], DATA_BYTES, true, false, 1, (void **)data, NULL), 0);
         ck_assert_int_eq(
-            sw_memory_map(fds[1], DATA_BYTES, true, false, 1, (void **)counters, NULL), 0);
+            sw_memory_map(fds[0], DATA_BYTES, true, SW_FILL_LATER, 1, (void **)data, NULL), 0);
+        ck_assert_int_eq(
+            sw_memory_map(fds[1], DATA_BYTES, true, SW_FILL_LATER, 1, (void **)counters, NULL), 0);
     }
     fake_send_fds(f, buffer(index, generation), fds, 2);
     close(fds[0]);
@@ -980,6 +982,15 @@ static void abort_at(struct fake *fake)
     fake_expect_end(fake);
 }
 
+/* Puts look at the channel from time to time only: until the next one does. */
+static void next_look(void)
+{
+    const uint64_t until = sw_clock_ns() + TRAINER_LOOK_NS;
+
+    while (sw_clock_ns() <= until)
+        ;
+}
+
 static void meet_abort(sw_trainer *t, int when)
 {
     const char *why = "version 7 was aborted: alias sources differ";
@@ -995,6 +1006,7 @@ static void meet_abort(sw_trainer *t, int when)
     if (when == 1) {
         sem_post(&f.go);
         sem_wait(&f.gone);
+        next_look();
         fails(put(t, 1), SW_ERR_ABORTED, why);
         OK(sw_trainer_abort(t, "no more", &e)); /* which is what was wanted */
         return;

@@ -270,6 +270,7 @@ static int granted(struct sw_trainer *t, struct sw_error *e)
     trainer_forget_results(t);
     t->version = t->reply.version;
     t->granted_ns = sw_clock_ns();
+    atomic_store(&t->look_ns, 0);
     t->state = TRAINER_STAGING;
     return 0;
 }
@@ -345,12 +346,16 @@ int sw_trainer_begin(
 
 /* ---- put ---- */
 
-/* Several puts may come here at once: one of them looks whether the version still lives. */
+/* Several puts may come here at once: one of them looks whether the version still lives; not at
+ * each put, since asking the kernel costs more than to put a small tensor. */
 static int look_for_trouble(struct sw_trainer *t, struct sw_error *e)
 {
+    const uint64_t now = sw_clock_ns();
     int rc = 0;
 
-    if (pthread_mutex_trylock(&t->lock) == 0) {
+    if (now >= atomic_load_explicit(&t->look_ns, memory_order_relaxed) &&
+        pthread_mutex_trylock(&t->lock) == 0) {
+        atomic_store_explicit(&t->look_ns, now + TRAINER_LOOK_NS, memory_order_relaxed);
         trainer_look(t);
         pthread_mutex_unlock(&t->lock);
     }

@@ -14,6 +14,8 @@
 #include "client/loads.h"
 #include "common/message.h"
 
+#define TRAINER_LOOK_NS 50000u /* between two looks of puts at the channel */
+
 enum trainer_state {
     TRAINER_IDLE = 0,
     TRAINER_DECLARING, /* SOURCES_DONE is awaited */
@@ -55,6 +57,7 @@ struct sw_trainer {
     uint64_t aborted;      /* BEGINNING a version still unknown: an ABORT that came */
     struct sw_error aborted_why;
     uint64_t granted_ns;
+    _Atomic uint64_t look_ns; /* when a put looks at the channel next */
 
     bool replied; /* the reply that the state awaits has come */
     struct sw_rank_reply reply;

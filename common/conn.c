@@ -396,6 +396,8 @@ void sw_conn_handle(struct sw_conn *c, struct sw_msg *msg)
 {
     struct sw_error e = {0};
 
+    if (c->self->traffic)
+        c->self->traffic->received++;
     if (c->state == SW_CONN_PROVING) {
         handshake_message(c, msg);
     } else if (msg->kind == SW_MSG_ERROR) {

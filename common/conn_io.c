@@ -66,6 +66,8 @@ int sw_conn_queue(
         free(out);
         return rc;
     }
+    if (c->self->traffic)
+        c->self->traffic->sent++;
     sw_frame_header(out->header, (uint32_t)out->length, msg->n_fds);
     out->n_fds = msg->n_fds;
     memcpy(out->fds, msg->fds, msg->n_fds * sizeof(out->fds[0]));

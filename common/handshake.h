@@ -19,6 +19,10 @@
 #include "common/message.h"
 #include <shardwire/error.h>
 
+struct sw_traffic { /* messages on connections, handshakes included */
+    uint64_t sent, received;
+};
+
 struct sw_identity { /* who this process is; strings and secret are borrowed and must outlive users
                       */
     const char *group;
@@ -27,6 +31,7 @@ struct sw_identity { /* who this process is; strings and secret are borrowed and
     const char *host;
     const uint8_t *secret; /* NULL = none */
     size_t secret_bytes;
+    struct sw_traffic *traffic; /* all connections of this process count here; NULL = nobody does */
 };
 
 struct sw_peer { /* the other side, once proven */

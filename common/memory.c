@@ -2,8 +2,8 @@
 /*
  * Memfds: pages are allocated while the caller can still be told that there are none. A page that
  * is missing later would be a SIGBUS in whoever touches it, so sizes are compared with what the
- * system and the cgroup have left, then every page is made with MADV_POPULATE_WRITE, which returns
- * an error where a plain touch would kill.
+ * system and the cgroup have left, then every page is made with fallocate, which returns an error
+ * where a plain touch would kill. Mappings are filled with MADV_POPULATE for the same reason.
  */
 #include "common/memory.h"
 
@@ -19,6 +19,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "common/copy.h"
 #include "common/error.h"
 
 #ifndef MADV_POPULATE_READ
@@ -30,6 +31,7 @@
 #define COPY_PART_MIN (1u << 20)      /* less than this is not worth a thread */
 #define POPULATE_PART_MIN (32u << 20) /* likewise for page faults */
 #define HUGE_PAGE (2ull << 20)
+#define RESERVE_PIECE (256ull << 20)
 
 /* ---- parallel parts ---- */
 
@@ -243,7 +245,21 @@ static int populate(
 
 /* ---- memfds ---- */
 
-static int allocate_pages(int fd, uint64_t bytes, uint64_t page, unsigned threads)
+/* In pieces, so that a signal does not start it all over. 0 or an errno. */
+static int reserve(int fd, uint64_t bytes)
+{
+    for (uint64_t at = 0; at < bytes;) {
+        const uint64_t n = bytes - at < RESERVE_PIECE ? bytes - at : RESERVE_PIECE;
+
+        if (fallocate(fd, 0, (off_t)at, (off_t)n) == 0)
+            at += n;
+        else if (errno != EINTR)
+            return errno;
+    }
+    return 0;
+}
+
+static int populate_holes(int fd, uint64_t bytes, uint64_t page, unsigned threads)
 {
     void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     int err;
@@ -252,13 +268,21 @@ static int allocate_pages(int fd, uint64_t bytes, uint64_t page, unsigned thread
         return errno;
     err = populate(base, bytes, page, true, false, threads);
     munmap(base, bytes);
-    if (err != EINVAL)
-        return err == EFAULT || err == ENOSPC ? ENOMEM : err;
-    while (fallocate(fd, 0, 0, (off_t)bytes) != 0) {
-        if (errno != EINTR)
-            return errno == ENOSPC ? ENOMEM : errno;
-    }
-    return 0;
+    return err;
+}
+
+/*
+ * Whoever uses the memory maps it anyway: taking small pages by fallocate, and clearing them when
+ * they are first mapped, costs half of mapping them twice. fallocate clears huge pages itself, with
+ * one thread: those are populated, which is quick to do again.
+ */
+static int allocate_pages(int fd, uint64_t bytes, bool huge, uint64_t page, unsigned threads)
+{
+    int err = huge ? populate_holes(fd, bytes, page, threads) : EINVAL;
+
+    if (err == EINVAL)
+        err = reserve(fd, bytes);
+    return err == EFAULT || err == ENOSPC ? ENOMEM : err;
 }
 
 /* One try with one page size. 0 or an errno; *fd on success. */
@@ -274,7 +298,7 @@ static int create_with(
     if (fchmod(made, 0600) != 0 || ftruncate(made, (off_t)whole) != 0)
         err = errno;
     if (!err)
-        err = allocate_pages(made, whole, page, threads);
+        err = allocate_pages(made, whole, huge, page, threads);
     if (!err && fcntl(made, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
         err = errno;
     if (err) {
@@ -366,8 +390,8 @@ int sw_memory_check(int fd, uint64_t min_bytes, bool writable, uint64_t *bytes, 
     return 0;
 }
 
-int sw_memory_map(int fd, uint64_t bytes, bool writable, bool fill, unsigned threads, void **base,
-    struct sw_error *e)
+int sw_memory_map(int fd, uint64_t bytes, bool writable, enum sw_memory_fill fill, unsigned threads,
+    void **base, struct sw_error *e)
 {
     struct stat st;
     void *at;
@@ -383,7 +407,11 @@ int sw_memory_map(int fd, uint64_t bytes, bool writable, bool fill, unsigned thr
         return sw_fail_errno(e, err == ENOMEM ? SW_ERR_NOMEM : SW_ERR_IO, err,
             "mapping %" PRIu64 " bytes of shared memory", bytes);
     }
-    err = fill ? populate(at, bytes, (uint64_t)sysconf(_SC_PAGESIZE), writable, true, threads) : 0;
+    /* Shared memory has nothing to do at a first write: what a read mapped (sixteen pages at a
+     * time, if they are there) can be written. */
+    err = fill ? populate(at, bytes, (uint64_t)sysconf(_SC_PAGESIZE),
+                     writable && fill == SW_FILL_NEW, true, threads)
+               : 0;
     if (err) {
         sw_memory_unmap(at, bytes);
         return sw_fail_errno(e, err == ENOMEM ? SW_ERR_NOMEM : SW_ERR_IO, err,
@@ -418,7 +446,7 @@ static void copy_part(unsigned i, unsigned n, void *arg)
     uint64_t from, to;
 
     part_of(c->bytes, 4096, i, n, &from, &to);
-    memcpy(c->dst + from, c->src + from, to - from);
+    sw_copy(c->dst + from, c->src + from, to - from);
 }
 
 void sw_memory_copy(void *dst, const void *src, size_t bytes, unsigned threads)

@@ -33,8 +33,14 @@ int sw_memory_reopen_readonly(int fd, int *readonly, struct sw_error *e);
  */
 int sw_memory_check(int fd, uint64_t min_bytes, bool writable, uint64_t *bytes, struct sw_error *e);
 
-/* Maps the first `bytes` shared; populate = touch all pages now, with `threads` in parallel. */
-int sw_memory_map(int fd, uint64_t bytes, bool writable, bool populate, unsigned threads,
+enum sw_memory_fill { /* when page tables are filled */
+    SW_FILL_LATER,    /* as pages are touched */
+    SW_FILL_NEW,      /* now; most pages were never used and are cleared with it */
+    SW_FILL_USED,     /* now; somebody else's mapping has used the pages: twice as fast for them */
+};
+
+/* Maps the first `bytes` shared; pages are filled by `threads` in parallel. */
+int sw_memory_map(int fd, uint64_t bytes, bool writable, enum sw_memory_fill fill, unsigned threads,
     void **base, struct sw_error *e);
 void sw_memory_unmap(void *base, uint64_t bytes); /* accepts NULL */
 

@@ -17,6 +17,12 @@ static size_t part_end(const char *text, size_t at, size_t length)
     return end;
 }
 
+json_t *sw_status_traffic(const struct sw_traffic *t)
+{
+    return json_pack(
+        "{s:I, s:I}", "sent", (json_int_t)t->sent, "received", (json_int_t)t->received);
+}
+
 void sw_status_send(struct sw_conn *c, uint64_t request, json_t *document)
 {
     char *text = document ? json_dumps(document, JSON_COMPACT) : NULL;

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "common/copy.h"
 #include "common/error.h"
 #include "common/memory.h"
 
@@ -39,7 +40,7 @@ START_TEST(created_whole_and_sealed)
     ck_assert_int_ne(ftruncate(fd, 71 * MIB), 0);
     ck_assert_int_ne(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), 0);
     ck_assert_int_ne(fcntl(fd, F_GETFD) & FD_CLOEXEC, 0);
-    ck_assert_int_eq(sw_memory_map(fd, 70 * MIB + 1, true, true, 3, &base, &e), 0);
+    ck_assert_int_eq(sw_memory_map(fd, 70 * MIB + 1, true, SW_FILL_NEW, 3, &base, &e), 0);
     ((uint8_t *)base)[70 * MIB] = 1;
     sw_memory_unmap(base, 70 * MIB + 1);
     close(fd);
@@ -59,7 +60,7 @@ START_TEST(huge_or_not)
         sw_memory_create("test", 2 * MIB + 5, true, 2, &fd, &info, &e) == 0, "%s", e.text);
     ck_assert_int_eq(sw_memory_check(fd, 2 * MIB + 5, true, &bytes, &e), 0);
     ck_assert_uint_eq(bytes, info.huge ? 4 * MIB : 2 * MIB + 4096);
-    ck_assert_int_eq(sw_memory_map(fd, 2 * MIB + 5, true, true, 2, &base, &e), 0);
+    ck_assert_int_eq(sw_memory_map(fd, 2 * MIB + 5, true, SW_FILL_USED, 2, &base, &e), 0);
     memset(base, 7, 2 * MIB + 5);
     sw_memory_unmap(base, 2 * MIB + 5);
     ck_assert_int_ne(madvise(base, 4096, MADV_NORMAL), 0); /* nothing is mapped there any more */
@@ -93,8 +94,8 @@ START_TEST(read_only_stays_so)
     ck_assert_int_eq(sw_memory_check(ro, MIB, false, NULL, &e), 0);
     ck_assert_int_eq(sw_memory_check(ro, MIB, true, NULL, &e), SW_ERR_INVALID);
     ck_assert_ptr_nonnull(strstr(e.text, "open for writing"));
-    ck_assert_int_ne(sw_memory_map(ro, MIB, true, false, 1, &base, &e), 0);
-    ck_assert_int_eq(sw_memory_map(ro, MIB, false, true, 1, &base, &e), 0);
+    ck_assert_int_ne(sw_memory_map(ro, MIB, true, SW_FILL_LATER, 1, &base, &e), 0);
+    ck_assert_int_eq(sw_memory_map(ro, MIB, false, SW_FILL_NEW, 1, &base, &e), 0);
     ck_assert_int_ne(mprotect(base, MIB, PROT_READ | PROT_WRITE), 0);
     sw_memory_unmap(base, MIB);
     close(ro);
@@ -162,6 +163,27 @@ START_TEST(copies_everything)
 }
 END_TEST
 
+START_TEST(copies_wherever_it_lies)
+{
+    enum { MOST = 200 << 10 };
+    uint8_t *a = malloc(MOST + 200), *b = malloc(MOST + 200);
+
+    ck_assert(a && b);
+    for (size_t k = 0; k < MOST + 200; k++)
+        a[k] = (uint8_t)(k * 31 + k / 4096);
+    for (size_t to = 1; to < 130; to += 7) {
+        const size_t from = (to * 13) % 64, n = to % 3 ? MOST - to : (64u << 10) - 2 + to % 5;
+
+        memset(b, 0xee, MOST + 200);
+        sw_copy(b + to, a + from, n);
+        ck_assert_int_eq(memcmp(b + to, a + from, n), 0);
+        ck_assert(b[to - 1] == 0xee && b[to + n] == 0xee);
+    }
+    free(a);
+    free(b);
+}
+END_TEST
+
 static void count_part(unsigned i, unsigned n, void *arg)
 {
     unsigned *seen = arg;
@@ -199,6 +221,7 @@ int main(void)
     tcase_add_test(tc, read_only_stays_so);
     tcase_add_test(tc, wrong_descriptors);
     tcase_add_test(tc, copies_everything);
+    tcase_add_test(tc, copies_wherever_it_lies);
     tcase_add_test(tc, parts_run_once);
     srunner_run_all(r, CK_ENV);
     failed = srunner_ntests_failed(r);

@@ -295,6 +295,7 @@ static int make_parts(struct sw_server *s, struct sw_error *e)
 
     if (rc)
         return sw_fail(e, SW_ERR_IO, "no randomness from the kernel");
+    s->self.traffic = &s->traffic;
     fill_random(s->host_nonce, sizeof(s->host_nonce), NULL);
     config.instance = s->self.instance;
     memcpy(config.host_nonce, s->host_nonce, sizeof(config.host_nonce));

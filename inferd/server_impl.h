@@ -72,6 +72,7 @@ struct sw_server {
     uv_loop_t *loop;
     struct sw_server_config config;
     struct sw_identity self;
+    struct sw_traffic traffic;
     uint8_t host_nonce[SW_NONCE_BYTES];
     struct sw_registry *registry;
     struct sw_io_pool *pool;

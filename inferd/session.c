@@ -146,8 +146,8 @@ static int map_region(struct sw_session *k, uint32_t i, struct sw_error *e)
     if (!rc)
         rc = check_allocated(k->memory.fds[i], bytes, e);
     if (!rc)
-        rc =
-            sw_memory_map(k->memory.fds[i], bytes, true, true, MAP_THREADS, &k->regions[i].base, e);
+        rc = sw_memory_map(
+            k->memory.fds[i], bytes, true, SW_FILL_USED, MAP_THREADS, &k->regions[i].base, e);
     if (rc)
         return sw_error_context(e, rc, "region %u", i);
     k->regions[i].bytes = bytes;

@@ -54,6 +54,7 @@ static json_t *document(struct sw_server *s)
     json_object_set_new(o, "port", json_integer(sw_listener_port(s->control)));
     json_object_set_new(o, "data_port", json_integer(sw_listener_port(s->data)));
     json_object_set_new(o, "secret", json_boolean(s->config.secret != NULL));
+    json_object_set_new(o, "control_messages", sw_status_traffic(&s->traffic));
     json_object_set_new(o, "refused_connections", json_integer((json_int_t)s->refusals));
     return o;
 }

@@ -767,7 +767,8 @@ static json_t *status_over(uint32_t port)
 
 START_TEST(status)
 {
-    json_t *document, *rank;
+    json_t *document, *rank, *traffic;
+    json_int_t received = 0;
 
     register_engine();
     for (int i = 0; i < 2; i++) {
@@ -776,6 +777,10 @@ START_TEST(status)
         ck_assert_str_eq(json_string_value(json_object_get(document, "group")), "default");
         ck_assert(
             json_is_true(json_object_get(json_object_get(document, "coordinator"), "connected")));
+        traffic = json_object_get(document, "control_messages");
+        ck_assert_int_gt(json_integer_value(json_object_get(traffic, "received")), received);
+        received = json_integer_value(json_object_get(traffic, "received"));
+        ck_assert_int_gt(json_integer_value(json_object_get(traffic, "sent")), 0);
         rank = json_array_get(json_object_get(document, "ranks"), 0);
         ck_assert_str_eq(json_string_value(json_object_get(rank, "engine")), "A");
         ck_assert_str_eq(json_string_value(json_object_get(rank, "state")), "serving");

@@ -27,6 +27,7 @@ struct sw_trainerd {
     struct sw_trainerd_handlers handlers;
     char host_name[256];
     struct sw_identity identity;
+    struct sw_traffic traffic;
     uint8_t *secret;
     struct sw_listener *local, *control;
     struct sw_link *link; /* to the coordinator */

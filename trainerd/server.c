@@ -14,6 +14,7 @@
 
 #include "common/daemon.h"
 #include "common/error.h"
+#include "common/status.h"
 #include "trainerd/internal.h"
 
 #define MS 1000000ull
@@ -206,6 +207,7 @@ static int identify(struct sw_trainerd *d, struct sw_error *e)
         return r;
     d->identity.group = c->group;
     d->identity.role = SW_ROLE_TRAINERD;
+    d->identity.traffic = &d->traffic;
     d->identity.host = d->host_name;
     return sw_id_random(&d->identity.instance);
 }
@@ -378,6 +380,8 @@ json_t *trainerd_status(const struct sw_trainerd *d)
         sw_replica_status(d->replica), "writer",
         d->writer ? sw_writer_status(d->writer) : json_null());
 
+    if (s)
+        json_object_set_new(s, "control_messages", sw_status_traffic(&d->traffic));
     if (s && d->coordinator)
         json_object_set_new(s, "group_state", sw_coordinator_server_status(d->coordinator));
     return s;

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "common/copy.h"
 #include "common/error.h"
 #include "common/memory.h"
 #include "common/transport.h"
@@ -87,7 +88,7 @@ static int map_source(
     m = calloc(1, sizeof(*m));
     if (!m)
         return sw_fail(e, SW_ERR_NOMEM, "no memory for a mapping");
-    rc = sw_memory_map(fd, s->bytes, false, true, l->threads, &m->base, e);
+    rc = sw_memory_map(fd, s->bytes, false, SW_FILL_USED, l->threads, &m->base, e);
     if (rc) {
         free(m);
         return rc;
@@ -157,7 +158,7 @@ static bool run_span(struct copy *c, unsigned part, const struct sw_extent *x)
     uint64_t at;
 
     if (!c->verify) {
-        memcpy(to, from, x->length);
+        sw_copy(to, from, x->length);
         return true;
     }
     if (same(from, to, x->length, &at))
@@ -280,7 +281,8 @@ static int map_extents(int fd, uint64_t n, void **base, struct sw_error *e)
     if (!(fcntl(fd, F_GET_SEALS) & F_SEAL_WRITE))
         return sw_fail(e, SW_ERR_INVALID, "the memfd is not sealed against writing");
     *base = NULL;
-    return n ? sw_memory_map(fd, n * sizeof(struct sw_extent), false, false, 1, base, e) : 0;
+    return n ? sw_memory_map(fd, n * sizeof(struct sw_extent), false, SW_FILL_LATER, 1, base, e)
+             : 0;
 }
 
 static int take_copy(

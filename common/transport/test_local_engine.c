@@ -36,7 +36,7 @@ static int source_memfd(uint8_t fill)
     int fd;
 
     ck_assert_int_eq(sw_memory_create("source", BYTES, false, 1, &fd, NULL, &e), 0);
-    ck_assert_int_eq(sw_memory_map(fd, BYTES, true, false, 1, &base, &e), 0);
+    ck_assert_int_eq(sw_memory_map(fd, BYTES, true, SW_FILL_LATER, 1, &base, &e), 0);
     memset(base, fill, BYTES);
     sw_memory_unmap(base, BYTES);
     return fd;

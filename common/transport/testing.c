@@ -175,7 +175,7 @@ static void make_memory(struct sw_stage *s, struct sw_port_region *regions)
     int fd;
 
     check(sw_memory_create("source", c->source_bytes, false, 1, &fd, NULL, &e) == 0, "source", &e);
-    check(sw_memory_map(fd, c->source_bytes, true, true, 1, &base, &e) == 0, "map", &e);
+    check(sw_memory_map(fd, c->source_bytes, true, SW_FILL_NEW, 1, &base, &e) == 0, "map", &e);
     check(sw_memory_reopen_readonly(fd, &s->source_fd, &e) == 0, "reopen", &e);
     close(fd);
     s->source_bytes = base;

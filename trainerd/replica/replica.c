@@ -73,10 +73,11 @@ int sw_replica_buffer_create(
     if (!r)
         r = sw_memory_reopen_readonly(b->data_fd, &b->memory.fd, e);
     if (!r)
-        r = sw_memory_map(b->data_fd, spec->bytes, true, true, spec->threads, &base, e);
+        r = sw_memory_map(b->data_fd, spec->bytes, true, SW_FILL_NEW, spec->threads, &base, e);
     if (!r) {
         b->memory.base = base;
-        r = sw_memory_map(b->counter_fd, spec->counter_bytes, true, true, 1, &b->counters, e);
+        r = sw_memory_map(
+            b->counter_fd, spec->counter_bytes, true, SW_FILL_NEW, 1, &b->counters, e);
     }
     if (r) {
         sw_error_context(e, r, "replica buffer %u of trainer rank %u (%llu bytes)", spec->index,
