@@ -317,7 +317,13 @@ static void one_freed(struct sw_session *k)
 
 static void port_freed(struct sw_port *p, uint64_t bytes, void *arg)
 {
-    one_freed(arg);
+    struct sw_session *k = arg;
+
+    /* The process may die while the other port is still being freed: it is told no more. */
+    for (int i = 0; i < SW_INFERD_TRANSPORTS; i++)
+        if (k->ports[i] == p)
+            k->ports[i] = NULL;
+    one_freed(k);
 }
 
 static void begin_release(struct sw_session *k)
