@@ -324,7 +324,8 @@ class NoMemory(ClusterTest):
         c.check_engine(engine, small, 1)
         self.limit(c.trainerd, None)
         big.end()
-        c.wait_status(lambda s: sum(e["complete"] for e in s["group_state"]["engines"]) == 1, "one engine")
+        c.wait_status(lambda s: sum(e["complete"] for e in s["group_state"]["engines"]) == 1,
+                      "one engine")
         c.push(small, version=3)
         engine.wait_live(3)
         c.check_engine(engine, small, 3)
