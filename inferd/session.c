@@ -318,9 +318,10 @@ static void port_freed(struct sw_port *p, uint64_t bytes, void *arg)
 {
     struct sw_session *k = arg;
 
+    /* The process may die while the other port is still being freed: it is told no more. */
     for (int i = 0; i < SW_INFERD_TRANSPORTS; i++)
         if (k->ports[i] == p)
-            k->ports[i] = NULL; /* the process may die before the other port is free */
+            k->ports[i] = NULL;
     one_freed(k);
 }
 

@@ -409,8 +409,10 @@ class Cluster:
                 wrong.append(f"{process.name} did not end after SIGTERM")
             elif status != 0 and process not in self.may_fail and status != -signal.SIGKILL:
                 wrong.append(f"{process.name} ended with status {status}")
-            if SANITIZER.search(process.output()):
-                wrong.append(f"{process.name}: a sanitizer complained")
+            complaint = SANITIZER.search(process.output())
+            if complaint:
+                text = process.output()[complaint.start():]
+                wrong.append(f"{process.name}: a sanitizer complained:\n{text[:8000]}")
             if process.session_alive():
                 wrong.append(f"{process.name} left processes behind")
                 os.killpg(process.pid, signal.SIGKILL)

@@ -19,7 +19,8 @@ class Proxy:
         self._links = 0
         self._server = socket.create_server((self.ADDRESS, port))
         self._port = port
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._acceptor = threading.Thread(target=self._accept, daemon=True)
+        self._acceptor.start()
 
     def hold(self, limit):
         """Connections made from now on stop after `limit` bytes."""
@@ -43,6 +44,8 @@ class Proxy:
                 raise AssertionError("data connections stay")
 
     def close(self):
+        self._server.shutdown(socket.SHUT_RDWR) # wakes the thread: it must not accept from another
+        self._acceptor.join()                   # socket that gets this one's number
         self._server.close()
         self.release()
 

@@ -512,18 +512,18 @@ void sw_coord_phase_done(
     struct update *u = c->publishing;
     struct engine_update *eu = find_engine(c, msg->engine);
     struct target *t = eu ? find_target(eu, member, msg->rank, &msg->instance) : NULL;
-    struct registration *reg;
+    struct registration *reg = sw_coord_find_reg(c, member, msg->engine, msg->rank, &msg->instance);
     char why[256];
 
+    /* An answer tells the state even when it is late: inferd takes it as told. */
+    if (reg && msg->state != SW_RANK_GONE)
+        reg->state = msg->state;
     /* Answers to an older update, to a step that is over, or from a process that was replaced. */
     if (!t || msg->update != u->version || !t->waiting || steps[eu->step].asks != ASKS_RANKS ||
         steps[eu->step].phase != msg->phase)
         return;
     t->waiting = false;
     t->state = msg->state;
-    reg = sw_coord_target_reg(c, t);
-    if (reg)
-        reg->state = msg->state;
     if (msg->error.code)
         rank_failed(c, u, eu, t, msg->error.reason, now);
     else if (take_answer(c, u, t, msg, why, sizeof(why)))

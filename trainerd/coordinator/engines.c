@@ -179,7 +179,7 @@ void sw_coord_engines_free(struct sw_coordinator *c)
     free(c->engines);
 }
 
-static struct registration *find_reg(const struct sw_coordinator *c, uint64_t member,
+struct registration *sw_coord_find_reg(const struct sw_coordinator *c, uint64_t member,
     const char *engine, uint32_t rank, const struct sw_id *instance)
 {
     for (uint32_t i = 0; i < c->n_regs; i++) {
@@ -196,7 +196,7 @@ struct registration *sw_coord_target_reg(
     const struct sw_coordinator *c, const struct target *target)
 {
     struct registration *reg =
-        find_reg(c, target->member, target->engine, target->rank, &target->instance);
+        sw_coord_find_reg(c, target->member, target->engine, target->rank, &target->instance);
 
     return reg && !reg->shadow ? reg : NULL;
 }
@@ -397,7 +397,7 @@ void sw_coord_engine_rank(
             msg->rank);
         return;
     }
-    old = find_reg(c, member, msg->engine, msg->rank, NULL);
+    old = sw_coord_find_reg(c, member, msg->engine, msg->rank, NULL);
     c->regs[c->n_regs++] = reg;
     if (old)
         replace_process(c, old, reg, now);
@@ -416,7 +416,7 @@ void sw_coord_engine_rank(
 void sw_coord_parameters(
     struct sw_coordinator *c, uint64_t member, const struct sw_parameters *msg, uint64_t now)
 {
-    struct registration *reg = find_reg(c, member, msg->engine, msg->rank, &msg->instance);
+    struct registration *reg = sw_coord_find_reg(c, member, msg->engine, msg->rank, &msg->instance);
     struct sw_error e;
 
     (void)now;
@@ -429,7 +429,7 @@ void sw_coord_parameters(
 void sw_coord_rank_state(
     struct sw_coordinator *c, uint64_t member, const struct sw_rank_state_msg *msg, uint64_t now)
 {
-    struct registration *reg = find_reg(c, member, msg->engine, msg->rank, &msg->instance);
+    struct registration *reg = sw_coord_find_reg(c, member, msg->engine, msg->rank, &msg->instance);
 
     if (!reg)
         return;

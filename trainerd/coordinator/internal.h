@@ -320,6 +320,9 @@ uint64_t sw_coord_engine_version(const struct engine *engine);
 bool sw_coord_engine_serves(const struct engine *engine, uint64_t version);
 /* The largest version that an engine serves, as far as is known. */
 uint64_t sw_coord_live_version(const struct sw_coordinator *c);
+/* A registration by what messages name; instance NULL = any. */
+struct registration *sw_coord_find_reg(const struct sw_coordinator *c, uint64_t member,
+    const char *engine, uint32_t rank, const struct sw_id *instance);
 /* The registration of a target's process, if it is still there. */
 struct registration *sw_coord_target_reg(
     const struct sw_coordinator *c, const struct target *target);

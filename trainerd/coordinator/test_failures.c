@@ -184,6 +184,24 @@ START_TEST(nobody_answers_the_abort)
 }
 END_TEST
 
+/* inferd takes what it answered as told: it does not say it again. */
+START_TEST(a_late_answer_tells_the_state)
+{
+    char *status;
+
+    go_to(PREPARE);
+    finish_b("t1 UPDATE_END u1 t2");
+    talk_say(t, "time 61000");
+    talk_say(t, "time 5000");
+    expect("phase i1 abort A 0 50 1 torn", "");
+    expect("phase i2 abort A 1 51 1", "");
+    status = talk_status(t);
+    ck_assert_ptr_nonnull(strstr(status, "\"torn\""));
+    ck_assert_ptr_null(strstr(status, "\"paused\""));
+    free(status);
+}
+END_TEST
+
 /* ---- answers with errors ---- */
 
 START_TEST(a_rank_or_writer_that_says_no)
@@ -578,8 +596,8 @@ int main(void)
 {
     const TTest *const once[] = {a_resume_without_an_answer_is_live_all_the_same,
         a_resume_that_fails_is_live_all_the_same, nobody_answers_the_abort,
-        a_rank_that_is_not_active_after_activate, both_inferds_disappear,
-        a_trainerd_that_has_written_may_go_while_others_write,
+        a_late_answer_tells_the_state, a_rank_that_is_not_active_after_activate,
+        both_inferds_disappear, a_trainerd_that_has_written_may_go_while_others_write,
         answers_of_an_older_update_are_ignored, begin_that_waits_in_vain, begin_without_an_engine,
         a_disk_that_does_not_store, a_trainerd_that_cannot_allocate, staging_that_takes_too_long,
         a_trainer_that_dies_before_end, a_trainer_that_dies_while_others_stage,
