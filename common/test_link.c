@@ -3,6 +3,7 @@
  * A link against a listener in the same loop. link.c is included, so that the back-off can be
  * looked at and the next try be made at once: no test waits for a clock.
  */
+/* NOLINTNEXTLINE(bugprone-suspicious-include) */
 #include "common/link.c"
 
 #include <check.h>

@@ -29,12 +29,13 @@ static struct sw_replica_buffer *make(uint32_t rank, uint32_t index, uint64_t by
 {
     const struct sw_replica_buffer_spec spec = {.rank = rank,
         .index = index,
-        .generation = ++generation,
+        .generation = generation + 1,
         .bytes = bytes,
         .counter_bytes = 4096,
         .threads = 2};
     struct sw_replica_buffer *b = NULL;
 
+    generation++;
     ck_assert_msg(sw_replica_buffer_create(&spec, &b, &e) == 0, "%s", e.text);
     return b;
 }

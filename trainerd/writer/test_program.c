@@ -21,7 +21,7 @@ static void teardown(void)
 
 static int targets(uint64_t epoch, uint32_t first, uint32_t n, uint32_t total)
 {
-    struct sw_target items[8] = {{0}};
+    struct sw_target *items = calloc(n + 1, sizeof(*items));
     uint64_t bytes[] = {4096, 8192};
     struct sw_targets part = {.layout_epoch = 7,
         .membership_epoch = epoch,
@@ -29,6 +29,7 @@ static int targets(uint64_t epoch, uint32_t first, uint32_t n, uint32_t total)
         .total = total,
         .n = n,
         .items = items};
+    int code;
 
     for (uint32_t i = 0; i < n; i++)
         items[i] = (struct sw_target){.target = first + i,
@@ -37,7 +38,9 @@ static int targets(uint64_t epoch, uint32_t first, uint32_t n, uint32_t total)
             .unix_path = "",
             .n_regions = 2,
             .region_bytes = bytes};
-    return sw_program_table_targets(&table, &part, &e);
+    code = sw_program_table_targets(&table, &part, &e);
+    free(items);
+    return code;
 }
 
 static int extents(
@@ -98,12 +101,14 @@ END_TEST
 
 START_TEST(test_target_twice)
 {
-    struct sw_target items[2] = {{.target = 4, .engine = "A", .address = "", .unix_path = ""},
-        {.target = 4, .engine = "B", .address = "", .unix_path = ""}};
+    struct sw_target *items = calloc(2, sizeof(*items));
     struct sw_targets part = {.membership_epoch = 1, .total = 2, .n = 2, .items = items};
 
+    items[0] = (struct sw_target){.target = 4, .engine = "A", .address = "", .unix_path = ""};
+    items[1] = items[0];
     ck_assert_int_eq(sw_program_table_targets(&table, &part, &e), SW_ERR_PROTOCOL);
     ck_assert_ptr_null(sw_program_table_find(&table, 4, &e));
+    free(items);
 }
 END_TEST
 

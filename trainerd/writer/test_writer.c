@@ -63,7 +63,7 @@ static void word(const char *format, ...)
 
 static int refused(const char *step, struct sw_error *e)
 {
-    if (!w.refuse || strcmp(w.refuse, step))
+    if (!w.refuse || strcmp(w.refuse, step) != 0)
         return 0;
     return sw_fail(e, SW_ERR_IO, "%s is refused", step);
 }
@@ -137,13 +137,18 @@ static void path_close(struct sw_path *p, sw_path_done done, void *arg)
     word("close #%u", p->number);
 }
 
-#define TABLE(n, open)                                                                             \
-    {                                                                                              \
-        .name = n, .path_open = open, .path_attach = attach, .path_write = write_job,              \
-        .path_verify = write_job, .path_close = path_close                                         \
-    }
-const struct sw_transport sw_transport_tcp = TABLE("tcp", open_tcp);
-const struct sw_transport sw_transport_local = TABLE("local", open_local);
+const struct sw_transport sw_transport_tcp = {.name = "tcp",
+    .path_open = open_tcp,
+    .path_attach = attach,
+    .path_write = write_job,
+    .path_verify = write_job,
+    .path_close = path_close};
+const struct sw_transport sw_transport_local = {.name = "local",
+    .path_open = open_local,
+    .path_attach = attach,
+    .path_write = write_job,
+    .path_verify = write_job,
+    .path_close = path_close};
 
 /* What a path was asked for is done. */
 static void done(unsigned number, int code)
@@ -246,13 +251,14 @@ static void place(uint32_t rank)
 {
     static uint64_t generation;
     const struct sw_replica_buffer_spec spec = {.rank = rank,
-        .generation = ++generation,
+        .generation = generation + 1,
         .bytes = 4096,
         .counter_bytes = 4096,
         .threads = 1};
     struct sw_replica_buffer *b;
     struct sw_error e;
 
+    generation++;
     ck_assert_int_eq(sw_replica_buffer_create(&spec, &b, &e), 0);
     ck_assert_int_eq(sw_replica_put(w.replica, b, &e), 0);
 }
