@@ -520,9 +520,9 @@ START_TEST(test_same_begin_again)
         {"co begin_done 0 v2 e1", "c<ABORT 0 v2"},
         {"co begin_done 0 v3 !", "s1<BEGIN_DONE 0 v3 !aborted"});
     /* who asks for the next version has no number to know the late answer by */
-    RUN(&t, {"1 begin 0", "c<BEGIN 0 v0"},
-        {"1 abort 0", "c<ABORT 0 v0; s1<BEGIN_DONE 0 !aborted"}, {"1 begin 0", "c<BEGIN 0 v0"},
-        {"co begin_done 0 v4 !", ""}, {"co begin_done 0 v4 !", "s1<BEGIN_DONE 0 v4 !aborted"});
+    RUN(&t, {"1 begin 0", "c<BEGIN 0 v0"}, {"1 abort 0", "c<ABORT 0 v0; s1<BEGIN_DONE 0 !aborted"},
+        {"1 begin 0", "c<BEGIN 0 v0"}, {"co begin_done 0 v4 !", ""},
+        {"co begin_done 0 v4 !", "s1<BEGIN_DONE 0 v4 !aborted"});
 }
 END_TEST
 
