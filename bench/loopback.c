@@ -100,7 +100,7 @@ uint64_t bench_loopback_run(struct bench_loopback *l, void *dst, const void *src
 
         sides[i] = (struct side){.l = l,
             .sends = sends,
-            .i = i % threads,
+            .i = sends ? i : i - threads,
             .threads = threads,
             .at = sends ? (char *)(uintptr_t)src : dst,
             .bytes = bytes,

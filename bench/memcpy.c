@@ -28,6 +28,8 @@ int main(int argc, char **argv)
     to = malloc(block);
     if (!from || !to) {
         fprintf(stderr, "bench-memcpy: no memory for two blocks of %" PRIu64 " bytes\n", block);
+        free(from);
+        free(to);
         return 1;
     }
     memset(from, 1, block);

@@ -51,9 +51,8 @@ static void answer(struct allocation *a, int code)
 
 /* The first allocation is done: its buffer takes its place, unless another one was asked for since,
  * or the rank is gone. */
-static void finish_first(struct sw_trainerd *d, int code)
+static void finish(struct sw_trainerd *d, struct allocation *a, int code)
 {
-    struct allocation *a = d->allocations;
     const bool wanted = is_wanted(a);
 
     d->allocations = a->next;
@@ -73,7 +72,7 @@ static void on_done(uv_work_t *work, int status)
     struct sw_trainerd *d = a->d;
 
     d->allocating = false;
-    finish_first(d, status ? SW_ERR_ABORTED : a->error.code);
+    finish(d, a, status ? SW_ERR_ABORTED : a->error.code);
     start_next(d);
     trainerd_finish(d);
 }
@@ -86,7 +85,7 @@ static void start_next(struct sw_trainerd *d)
         struct sw_replica_buffer *old = sw_replica_get(d->replica, a->spec.rank, a->spec.index);
 
         if (!is_wanted(a) || d->closing) {
-            finish_first(d, SW_ERR_ABORTED);
+            finish(d, a, SW_ERR_ABORTED);
             continue;
         }
         if (old && a->copy) {
@@ -95,7 +94,7 @@ static void start_next(struct sw_trainerd *d)
         }
         d->allocating = uv_queue_work(d->loop, &a->work, on_worker, on_done) == 0;
         if (!d->allocating)
-            finish_first(d, sw_fail(&a->error, SW_ERR_IO, "no worker thread for an allocation"));
+            finish(d, a, sw_fail(&a->error, SW_ERR_IO, "no worker thread for an allocation"));
     }
 }
 

@@ -136,21 +136,20 @@ static int act(
     struct slow *s, const char *command, const char *a, const char *b, struct sw_error *e)
 {
     const unsigned long number = strtoul(a, NULL, 10), ms = strtoul(b, NULL, 10);
-    const bool named = strcmp(command, "put") == 0 || strcmp(command, "hold") == 0;
-    const struct sw_checkpoint_tensor *t = named ? sw_checkpoint_find(s->checkpoint, a) : NULL;
 
-    if (named && !t)
-        abort();
+    if (strcmp(command, "put") == 0 || strcmp(command, "hold") == 0) {
+        const struct sw_checkpoint_tensor *t = sw_checkpoint_find(s->checkpoint, a);
+
+        if (!t)
+            abort();
+        return command[0] == 'p' ? put(s, t, t->data, e) : hold(s, t, e);
+    }
     if (strcmp(command, "open") == 0)
         return sw_trainer_open(&s->options, &s->trainer, e);
     if (strcmp(command, "declare") == 0)
         return declare(s, e);
     if (strcmp(command, "begin") == 0)
         return sw_trainer_begin(s->trainer, number, 0, NULL, e);
-    if (strcmp(command, "put") == 0)
-        return put(s, t, t->data, e);
-    if (strcmp(command, "hold") == 0)
-        return hold(s, t, e);
     if (strcmp(command, "put-rest") == 0)
         return put_rest(s, e);
     if (strcmp(command, "ghost") == 0)

@@ -78,7 +78,7 @@ static int engine_set_world(struct engine *engine, uint32_t world)
     slots = calloc(world, sizeof(*slots));
     if (!slots)
         return -1;
-    for (uint32_t r = 0; r < engine->world; r++)
+    for (uint32_t r = 0; engine->slots && r < engine->world; r++)
         free(engine->slots[r].why);
     free(engine->slots);
     engine->slots = slots;

@@ -224,6 +224,8 @@ struct sw_msg *talk_program(uint32_t rank, uint64_t epoch, uint64_t replica_byte
     return m;
 }
 
+/* NOLINTBEGIN(cert-err34-c): the numbers are those of the tests' own tables, and what does not
+ * match is counted or zero */
 static struct sw_msg *coordinator_message(const char *what, const char *rest)
 {
     unsigned rank = 0;
@@ -379,6 +381,7 @@ void talk_say(struct talk *t, const char *event)
         give(t, &ev);
     }
 }
+/* NOLINTEND(cert-err34-c) */
 
 /* NOLINTEND(cert-err34-c) */
 
