@@ -534,8 +534,9 @@ void sw_coord_phase_done(
 
 /* ---- answers of writers ---- */
 
+/* The link of a trainerd to a target of the running update, whatever the engine's step. */
 static struct link *find_link(struct sw_coordinator *c, uint64_t member, uint64_t update,
-    uint32_t target, enum step step, struct engine_update **eu, struct target **t)
+    uint32_t target, struct engine_update **eu, struct target **t)
 {
     struct update *u = c->publishing;
 
@@ -548,8 +549,7 @@ static struct link *find_link(struct sw_coordinator *c, uint64_t member, uint64_
             if ((*t)->number != target)
                 continue;
             for (uint32_t k = 0; k < (*t)->n_links; k++)
-                if ((*t)->links[k].member == member && (*t)->links[k].waiting &&
-                    (*eu)->step == step)
+                if ((*t)->links[k].member == member)
                     return &(*t)->links[k];
         }
     return NULL;
@@ -571,9 +571,16 @@ void sw_coord_connected(
 {
     struct engine_update *eu;
     struct target *t;
-    struct link *link = find_link(c, member, msg->update, msg->target, STEP_CONNECT, &eu, &t);
+    struct link *link = find_link(c, member, msg->update, msg->target, &eu, &t);
 
     if (!link)
+        return;
+    /* A path that breaks before anything was written: the engine need not be torn for it. */
+    if (msg->error.code && (eu->step == STEP_PAUSE || eu->step == STEP_PREPARE)) {
+        link_failed(c, eu, t, link, msg->error.reason, now);
+        return;
+    }
+    if (eu->step != STEP_CONNECT || !link->waiting)
         return;
     link->waiting = false;
     snprintf(link->transport, sizeof(link->transport), "%s", msg->transport);
@@ -589,10 +596,10 @@ void sw_coord_written(
 {
     struct engine_update *eu;
     struct target *t;
-    struct link *link = find_link(c, member, msg->update, msg->target, STEP_WRITE, &eu, &t);
+    struct link *link = find_link(c, member, msg->update, msg->target, &eu, &t);
     char why[160];
 
-    if (!link)
+    if (!link || eu->step != STEP_WRITE || !link->waiting)
         return;
     link->waiting = false;
     if (msg->error.code) {

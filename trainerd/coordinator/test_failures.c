@@ -417,6 +417,16 @@ START_TEST(answers_of_an_older_update_are_ignored)
 }
 END_TEST
 
+/* A path that breaks before a window was open ends the engine's update: nothing was written. */
+START_TEST(a_path_breaks_while_the_engine_is_being_paused)
+{
+    go_to(PAUSE);
+    expect("connected t1 1 1 broken",
+        "log 3 engine A, update to version 1: pause: trainerd t1 to rank 1 on i2 *broken\n"
+        "*UPDATE_END u1 t0\n*UPDATE_END u1 t1\n*abort A/0*\n*abort A/1*");
+}
+END_TEST
+
 /* ---- a version's life ---- */
 
 START_TEST(begin_that_waits_in_vain)
@@ -598,8 +608,9 @@ int main(void)
         a_resume_that_fails_is_live_all_the_same, nobody_answers_the_abort,
         a_late_answer_tells_the_state, a_rank_that_is_not_active_after_activate,
         both_inferds_disappear, a_trainerd_that_has_written_may_go_while_others_write,
-        answers_of_an_older_update_are_ignored, begin_that_waits_in_vain, begin_without_an_engine,
-        a_disk_that_does_not_store, a_trainerd_that_cannot_allocate, staging_that_takes_too_long,
+        answers_of_an_older_update_are_ignored, a_path_breaks_while_the_engine_is_being_paused,
+        begin_that_waits_in_vain, begin_without_an_engine, a_disk_that_does_not_store,
+        a_trainerd_that_cannot_allocate, staging_that_takes_too_long,
         a_trainer_that_dies_before_end, a_trainer_that_dies_while_others_stage,
         a_trainerd_that_is_lost_takes_its_replica_along, a_trainerd_that_connects_again, waiters,
         trainers_that_give_up_while_beginning};
