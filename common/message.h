@@ -234,15 +234,14 @@ struct sw_plan_done { /* trainerd: every rank's replica for this epoch is alloca
 };
 struct sw_target {   /* one engine rank as a destination */
     uint32_t target; /* number within the membership epoch */
-    const char *engine;
     uint32_t engine_rank;
+    const char *engine;
     struct sw_id engine_instance; /* of the engine process */
     struct sw_id inferd;
-    const char *address; /* host or IP of inferd's data port */
-    uint32_t data_port;
+    const char *address;                /* host or IP of inferd's data port */
     const char *unix_path;              /* inferd's UNIX socket */
     uint8_t host_nonce[SW_NONCE_BYTES]; /* known only to who can ask that inferd */
-    uint32_t n_regions;
+    uint32_t data_port, n_regions;
     uint64_t *region_bytes;
 };
 struct sw_targets { /* parts in order; then that epoch's WRITE_PROGRAMs */
