@@ -39,13 +39,6 @@ def binary(name):
     return os.path.join(BUILD, folder, name)
 
 
-def offers(program, word):
-    """Does the program's --help have this word?"""
-    text = subprocess.run([binary(program), "--help"], stdout=subprocess.PIPE, text=True,
-                          timeout=TIMEOUT, check=True).stdout
-    return re.search(rf"\b{word}\b", text) is not None
-
-
 def free_port():
     with socket.socket() as s:
         s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -6,7 +6,7 @@ import struct
 import unittest
 
 import forge
-from harness import ClusterTest, offers
+from harness import ClusterTest
 
 EMBED = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"
@@ -50,14 +50,6 @@ class Push(ClusterTest):
         self.start()
         self.assertRegex(self.cluster.push(self.one).output(), r"(?m)^engine +yes +1 +local ")
         self.check(self.one, 1)
-
-    def test_null_moves_versions_and_no_bytes(self):
-        if not offers("trainerd", "null"):
-            self.skipTest("this trainerd has no --transport=null")
-        self.start(transport="null")
-        self.assertRegex(self.cluster.push(self.one).output(), r"(?m)^engine +yes +1 +null ")
-        for engine in self.engines:
-            engine.wait_live(1)
 
     def test_stage_then_publish(self):
         c = self.cluster
