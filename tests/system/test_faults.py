@@ -16,11 +16,6 @@ import unittest
 from harness import CONFIGS, TIMEOUT, ClusterTest, free_port
 from proxy import Proxy
 
-# At exit the leak checker attaches to its own process, and that hangs now and then when many end at
-# once; leaks are looked for by the other tests.
-os.environ["ASAN_OPTIONS"] = ":".join(
-    filter(None, [os.environ.get("ASAN_OPTIONS"), "detect_leaks=0"]))
-
 KILL, STOP = signal.SIGKILL, signal.SIGSTOP
 SHORT = {"begin": "10s", "stage": "10s", "drain": "300ms", "connect": "3s", "pause": "3s",
          "window": "3s", "write": "3s", "post": "3s", "activate": "3s"}
