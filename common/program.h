@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <shardwire/dtype.h>
+#include "common/placement.h"
 
 /* A sub-block of a tensor: lo[d] <= index < lo[d] + len[d], in elements. */
 struct sw_box {
@@ -40,7 +41,10 @@ struct sw_parameter {
 
 enum sw_transform {
     SW_TRANSFORM_COPY = 1,
-    /* appended by later work: cast, block quantisation, zero */
+    SW_TRANSFORM_CAST = 2,       /* among F32, BF16, F16: to nearest, ties to even */
+    SW_TRANSFORM_FP8_VALUES = 3, /* to F8_E4M3, by the scale of each block */
+    SW_TRANSFORM_FP8_SCALES = 4, /* the scales themselves: F32, or F8_E8M0 with UE8M0 */
+    SW_TRANSFORM_ZERO = 5,       /* no source (sw_load.source is UINT32_MAX): zeros */
 };
 
 /*
@@ -63,7 +67,35 @@ struct sw_load {
     uint32_t source; /* index into the rank's declared sources */
     uint32_t tmpl;   /* index into the program's templates */
     uint32_t tile;   /* index into the rank's tiles */
+    uint32_t grid;   /* FP8: index into the program's grids; else UINT32_MAX */
     uint64_t offset; /* bytes from the tile's start, where the box begins */
+};
+
+/*
+ * The FP8 blocks of one source as one rank sees it: those that its declared box touches, over the
+ * last two dimensions (a vector is one row). Blocks begin at the tensor's origin, so the first may
+ * begin before the box. Dimensions before the last two count as they are: the grid's shape is
+ * [box.len..., block rows, block columns], and FP8_SCALES templates have `lo` and `len` in it.
+ *
+ * A shared grid's blocks are spread over several ranks: their maxima lie, in C order, in the rank's
+ * maxima from `first` on; all sharing ranks reduce them between `end` and quantisation.
+ */
+struct sw_grid {
+    uint32_t source;
+    uint32_t block[2];
+    enum sw_scale_format scale;
+    uint32_t shared; /* 1: after the reduction; 0: as soon as it is put */
+    uint64_t first;
+};
+
+/* `count` block maxima that several ranks of a host hold parts of: each becomes their maximum. */
+struct sw_share_member {
+    uint32_t rank;
+    uint64_t first; /* in that rank's maxima */
+};
+struct sw_share {
+    uint64_t count;
+    uint32_t first_member, n_members;
 };
 
 /*
