@@ -1,21 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a layout is, for the files of the planner. */
+/* What a layout is inside. Private to trainerd/plan. */
 #ifndef SW_TRAINERD_PLAN_LAYOUT_H
 #define SW_TRAINERD_PLAN_LAYOUT_H
 
-#include "trainerd/plan/table.h"
+#include "trainerd/plan/compact.h"
+
+struct sw_layout_list { /* a source list that ranks share, and what its tensors are here */
+    const struct sw_source_list *list;
+    uint32_t *entry; /* by tensor: catalogue entry */
+};
+
+struct sw_layout_kind { /* a copy of what makes a kind, to know it again */
+    uint64_t digest;    /* of parameters and placement */
+    const struct sw_model *model;
+    struct sw_placement placement; /* its map is owned here */
+    uint32_t n;                    /* parameters */
+    struct sw_parameter *parameters; /* copies, but for region and offset, which count nothing */
+    struct sw_arena *names;
+};
 
 struct sw_layout {
-    struct sw_table table;
-    struct sw_load_plan *loads; /* by rank position */
+    struct sw_compact c;
+    uint32_t n_ranks, n_lists;
+    struct sw_plan_rank *ranks; /* copied; lists and boxes borrowed */
+    uint32_t *rank_list;        /* by rank: index into lists */
+    struct sw_layout_list *lists;
+    struct sw_layout_kind *known; /* c.n_kinds of them */
+    /* Alias sets: sources that must hold equal bytes. */
     uint32_t n_sets;
+    uint32_t *set;    /* by catalogue entry: its set, or SW_NONE */
     char **set_names; /* "a and b" */
 };
 
-/* The source whose tile holds this storage's bytes; `e` says why there is none. NULL for a storage
- * without bytes. */
-int sw_layout_source(const struct sw_layout *l, const struct sw_plan_target *t,
-    const struct sw_storages *s, const struct sw_storage *storage, const struct sw_entry **source,
-    struct sw_error *e);
+/* The kind of a target in this layout; SW_NONE when there is none. */
+uint32_t sw_layout_kind_of(const struct sw_layout *l, const struct sw_plan_target *t);
 
 #endif

@@ -125,7 +125,8 @@ struct sw_plan_notes { /* what a person may want to know */
     uint32_t derived; /* declared parameters that the engine makes itself */
 };
 
-struct sw_layout; /* immutable once made; owns all its memory but the models */
+struct sw_layout; /* immutable once made. The ranks' lists and boxes, and the models, must outlive
+                   * it; targets and their parameters need not */
 struct sw_compact;
 
 /*
