@@ -179,15 +179,17 @@ struct sw_abort {
     uint64_t version;
     const char *reason;
 };
-struct sw_load_program { /* parts in order: all templates in the first, then loads, checks, tiles */
+struct sw_load_program { /* parts in order: templates, then loads, grids, checks, tiles */
     uint64_t layout_epoch;
     uint32_t rank;
     uint64_t replica_bytes;
-    uint32_t total_templates, total_loads, total_checks, total_tiles;
-    uint32_t first_template, first_load, first_check, first_tile;
-    uint32_t n_templates, n_loads, n_checks, n_tiles;
+    uint64_t n_maxima; /* floats of block maxima that this rank shares with others */
+    uint32_t total_templates, total_loads, total_grids, total_checks, total_tiles;
+    uint32_t first_template, first_load, first_grid, first_check, first_tile;
+    uint32_t n_templates, n_loads, n_grids, n_checks, n_tiles;
     struct sw_load_template *templates;
     struct sw_load *loads;
+    struct sw_grid *grids;
     struct sw_alias_check *checks;
     struct sw_tile *tiles;
 };
