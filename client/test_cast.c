@@ -66,7 +66,7 @@ static bool is_nan(enum sw_dtype t, uint32_t bits)
     return t == SW_F32 ? (bits & 0x7fffffff) > 0x7f800000 : (bits & 0x7fff) > infinite16(t);
 }
 
-static bool finite(enum sw_dtype t, uint32_t bits)
+static bool is_finite(enum sw_dtype t, uint32_t bits)
 {
     return t == SW_F32 ? (bits & 0x7f800000) != 0x7f800000
                        : (bits & infinite16(t)) != infinite16(t);
@@ -79,7 +79,7 @@ static uint32_t to_f32(enum sw_dtype from, uint32_t bits)
 
     if (from == SW_F32)
         return bits;
-    if (!finite(from, bits) && !is_nan(from, bits))
+    if (!is_finite(from, bits) && !is_nan(from, bits))
         return sign | 0x7f800000;
     f = (float)value16(from, bits);
     memcpy(&bits, &f, 4);
@@ -100,7 +100,7 @@ static void check_one(
     }
     want = to_f32(from, in);
     if (to != SW_F32)
-        want = finite(SW_F32, want) ? nearest16(to, want) : (want >> 16 & 0x8000) | infinite16(to);
+        want = is_finite(SW_F32, want) ? nearest16(to, want) : (want >> 16 & 0x8000) | infinite16(to);
     ck_assert_msg(want == out, "%s: %s %x to %s: %x, must be %x", isa, sw_dtype_name(from), in,
         sw_dtype_name(to), out, want);
 }
@@ -144,7 +144,7 @@ static uint64_t inputs(enum sw_dtype from, void **out)
         for (uint32_t i = 0; i + 1 < ALL; i++) {
             float f = 0;
 
-            if (finite(types[t], i) && finite(types[t], i + 1))
+            if (is_finite(types[t], i) && is_finite(types[t], i + 1))
                 f = (float)((value16(types[t], i) + value16(types[t], i + 1)) / 2);
             for (int k = -1; k <= 1; k++) {
                 memcpy(&wide[n], &f, 4);
