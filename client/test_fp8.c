@@ -123,6 +123,8 @@ static void add_loads(struct scene *s, uint32_t tile, enum sw_transform transfor
         lo[d] = whole ? 0 : draw((uint32_t)shape[d]);
         len[d] = whole ? shape[d] : 1 + draw((uint32_t)(shape[d] - lo[d]));
     }
+    if (!whole && draw(2)) /* another rank has them */
+        len[along] = 0;
     random_places(ndim, len, draw(3) == 0, s->place[tile]);
     for (uint32_t i = 0; i < parts; i++) {
         struct sw_load_template *t = &s->templates[p->n_templates];
