@@ -192,7 +192,7 @@ static void set(const struct scene *s, char *at, float f)
         sw_cast_find(SW_ISA_SCALAR, SW_F32, s->source.dtype)(at, &f, 1, false);
 }
 
-/* Every magnitude, so that blocks differ; some blocks of zeros only. */
+/* Every magnitude, so that blocks and their parts differ; some blocks of zeros only. */
 static void fill_value(struct scene *s)
 {
     const unsigned size = size_of(s->source.dtype);
@@ -202,7 +202,7 @@ static void fill_value(struct scene *s)
         set(s, s->memory + i * size,
             kind == 0 && draw(900)
                 ? 0
-                : ldexpf((float)(int)draw(4000) - 2000.0f, kind == 1 ? (int)draw(20) - 22 : -14));
+                : ldexpf((float)(int)draw(1 << 24) - 8388608.0f, kind == 1 ? (int)draw(20) - 34 : -26));
 }
 
 static struct sw_tensor tensor_of(const struct scene *s)
