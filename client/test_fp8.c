@@ -119,7 +119,7 @@ static void add_loads(struct scene *s, uint32_t tile, enum sw_transform transfor
     const uint32_t ndim = s->source.ndim, along = draw(ndim), parts = 1 + draw(PARTS);
     uint64_t *lo = s->lo[tile], *len = s->len[tile], at = 0, elements = 1;
 
-    whole = whole || draw(3);
+    whole = whole || (s->source.dtype == SW_F32 ? draw(4) == 0 : draw(3) != 0);
     for (uint32_t d = 0; d < ndim; d++) {
         lo[d] = whole ? 0 : draw((uint32_t)shape[d]);
         len[d] = whole ? shape[d] : 1 + draw((uint32_t)(shape[d] - lo[d]));
