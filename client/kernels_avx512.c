@@ -8,6 +8,7 @@
 #define VECTOR __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
 #define INLINE static inline __attribute__((always_inline)) VECTOR
 #define LINE 64u
+#define ROWS_AHEAD 4 /* of the row whose maxima are found, fetched from memory */
 #define INFINITE 0x7f800000
 
 /* ---- numbers: 16 at a time, as single precision ---- */
@@ -152,11 +153,21 @@ INLINE float largest(enum sw_dtype from, __m512i most)
     return sw_cast_widen(from, &half);
 }
 
+INLINE bool maxima_of(const __m512i *most, uint32_t n, float *amax, enum sw_dtype from)
+{
+    bool finite = true;
+
+    for (uint32_t b = 0; b < n; b++) {
+        amax[b] = largest(from, most[b]);
+        finite = finite && amax[b] <= 3.402823466e38f; /* no NaN is */
+    }
+    return finite;
+}
+
 INLINE bool maxima(const struct sw_panel *p, float *amax, enum sw_dtype from)
 {
     const uint32_t n = sw_panel_blocks(p);
     __m512i most[SW_PANEL_BLOCKS];
-    bool finite = true;
 
     for (uint32_t b = 0; b < n; b++)
         most[b] = _mm512_setzero_si512();
@@ -172,11 +183,7 @@ INLINE bool maxima(const struct sw_panel *p, float *amax, enum sw_dtype from)
             length = p->block;
         }
     }
-    for (uint32_t b = 0; b < n; b++) {
-        amax[b] = largest(from, most[b]);
-        finite = finite && amax[b] <= 3.402823466e38f; /* no NaN is */
-    }
-    return finite;
+    return maxima_of(most, n, amax, from);
 }
 
 /* ---- values ---- */
@@ -254,7 +261,7 @@ INLINE void some(enum sw_dtype from, char *dst, const char *src, uint64_t n, __m
 }
 
 INLINE void row(enum sw_dtype from, char *dst, const char *src, uint64_t n, float inverse,
-    bool stream, const char *next)
+    bool stream)
 {
     const unsigned line = LINE * size_of(from);
     const __m512 by = _mm512_set1_ps(inverse * 8);
@@ -266,11 +273,6 @@ INLINE void row(enum sw_dtype from, char *dst, const char *src, uint64_t n, floa
         src += head * size_of(from);
         n -= head;
         for (; n >= LINE; n -= LINE, dst += LINE, src += line) {
-            if (next) {
-                for (unsigned at = 0; at < line; at += LINE)
-                    _mm_prefetch(next + at, _MM_HINT_T1);
-                next += line;
-            }
             _mm512_stream_si512((void *)dst, code64(from, src, by));
         }
     }
@@ -279,25 +281,38 @@ INLINE void row(enum sw_dtype from, char *dst, const char *src, uint64_t n, floa
     some(from, dst, src, n, by);
 }
 
-INLINE void values(const struct sw_panel *p, const float *inverse, char *dst, int64_t dst_stride,
-    bool stream, enum sw_dtype from)
+INLINE void fetch(const char *src, uint64_t bytes)
 {
+    for (uint64_t at = 0; at < bytes; at += LINE)
+        _mm_prefetch(src + at, _MM_HINT_T1);
+}
+
+INLINE bool values(const struct sw_panel *p, const float *inverse, char *dst, int64_t dst_stride,
+    bool stream, float *amax, enum sw_dtype from)
+{
+    const uint32_t n = sw_panel_blocks(p);
+    const unsigned size = size_of(from);
+    __m512i most[SW_PANEL_BLOCKS];
+
+    for (uint32_t b = 0; b < n; b++)
+        most[b] = _mm512_setzero_si512();
     for (uint64_t r = 0; r < p->rows; r++) {
         const int64_t at = (int64_t)r * p->stride;
-        const char *src = p->src + at, *next = p->next ? p->next + at : NULL;
-        char *to = dst + (int64_t)r * dst_stride;
-        uint64_t left = p->columns, length = p->first;
+        uint64_t c = 0, length = p->first;
 
-        for (uint32_t b = 0; left; b++) {
-            length = length < left ? length : left;
-            row(from, to, src, length, inverse[b], stream, next);
-            src += length * size_of(from);
-            next = next ? next + length * size_of(from) : NULL;
-            to += length;
-            left -= length;
-            length = p->block;
+        for (uint32_t b = 0; b < n; b++, c += length, length = p->block) {
+            length = length < p->columns - c ? length : p->columns - c;
+            row(from, dst + (int64_t)r * dst_stride + c, p->src + at + c * size, length, inverse[b],
+                stream);
+            if (!p->next)
+                continue;
+            if (r + ROWS_AHEAD < p->rows)
+                fetch(p->next + at + ROWS_AHEAD * p->stride + c * size, length * size);
+            if (amax)
+                most[b] = raise(from, most[b], p->next + at + c * size, length);
         }
     }
+    return !p->next || !amax || maxima_of(most, n, amax, from);
 }
 
 #define QUANTISER(name, from)                                                                      \
@@ -305,10 +320,10 @@ INLINE void values(const struct sw_panel *p, const float *inverse, char *dst, in
     {                                                                                              \
         return maxima(p, amax, from);                                                              \
     }                                                                                              \
-    VECTOR static void values_##name(const struct sw_panel *p, const float *inverse, char *dst,    \
-        int64_t dst_stride, bool stream)                                                           \
+    VECTOR static bool values_##name(const struct sw_panel *p, const float *inverse, char *dst,    \
+        int64_t dst_stride, bool stream, float *amax)                                              \
     {                                                                                              \
-        values(p, inverse, dst, dst_stride, stream, from);                                         \
+        return values(p, inverse, dst, dst_stride, stream, amax, from);                            \
     }                                                                                              \
     const struct sw_quantiser kernel_##name##_avx512 = {maxima_##name, values_##name};
 QUANTISER(bf16, SW_BF16)
