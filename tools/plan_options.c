@@ -3,9 +3,9 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <shardwire/trainer.h>
 #include "common/error.h"
 #include "common/limits.h"
+#include "tools/arguments.h"
 
 static const char *const holds_names[] = {"gathered", "shards", "fsdp", NULL};
 static const char *const kind_names[] = {"sglang", "vllm", NULL};
@@ -218,19 +218,6 @@ void sw_plan_request_clear(struct sw_plan_request *request)
     sw_options_free(&program, request);
 }
 
-/* "128x128" */
-static int parse_block(const char *text, uint32_t block[2], struct sw_error *e)
-{
-    int end = 0;
-
-    if (strlen(text) > 11 || strspn(text, "0123456789x") != strlen(text) ||
-        sscanf(text, "%5ux%5u%n", &block[0], &block[1], &end) != 2 || text[end] || !block[0] ||
-        !block[1])
-        return sw_fail(e, SW_ERR_INVALID,
-            "--fp8: \"%s\"; rows x columns of a block are expected, as in 128x128, or no", text);
-    return 0;
-}
-
 int sw_plan_request_specs(const struct sw_plan_request *r, const uint32_t config_block[2],
     struct sw_trainer_spec *trainer, struct sw_engine_spec *engine, struct sw_error *e)
 {
@@ -238,8 +225,9 @@ int sw_plan_request_specs(const struct sw_plan_request *r, const uint32_t config
 
     if (r->fp8 && !strcmp(r->fp8, "no"))
         block[0] = block[1] = 0;
-    else if (r->fp8 && parse_block(r->fp8, block, e))
-        return SW_ERR_INVALID;
+    else if (r->fp8 && sw_argument_block(r->fp8, block) < 0)
+        return sw_fail(e, SW_ERR_INVALID,
+            "--fp8: \"%s\"; rows x columns of a block are expected, as in 128x128, or no", r->fp8);
     *trainer = (struct sw_trainer_spec){.holds = (enum sw_trainer_holds)r->holds,
         .world = r->trainers,
         .tp = r->trainer_tp,

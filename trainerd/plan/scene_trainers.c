@@ -26,7 +26,7 @@ struct group { /* what decides which box a rank has */
 
 struct list {
     struct sw_source_list list;
-    struct sw_source_tensor *tensors;
+    struct sw_plan_tensor *tensors;
     uint32_t *group;
     struct group *groups;
 };
@@ -137,7 +137,7 @@ static int find_group(struct maker *k, struct list *l, const struct group *g, ui
 
 static int add_tensor(struct maker *k, struct list *l, const struct sw_role *r, uint32_t stored)
 {
-    struct sw_source_tensor *t = &l->tensors[l->list.n];
+    struct sw_plan_tensor *t = &l->tensors[l->list.n];
     char name[SW_NAME_MAX + 1];
     struct sw_stored s;
     struct group g;
@@ -149,7 +149,7 @@ static int add_tensor(struct maker *k, struct list *l, const struct sw_role *r, 
         if (!k->names[stored])
             return no_memory(k);
     }
-    *t = (struct sw_source_tensor){.name = k->names[stored], .dtype = s.dtype, .ndim = s.ndim};
+    *t = (struct sw_plan_tensor){.name = k->names[stored], .dtype = s.dtype, .ndim = s.ndim};
     memcpy(t->shape, s.shape, sizeof(t->shape));
     g = (struct group){.dtype = s.dtype,
         .ndim = s.ndim,
