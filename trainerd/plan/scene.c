@@ -319,7 +319,7 @@ int sw_scene_make(const struct sw_model *model, const struct sw_trainer_spec *tr
     struct sw_scene s = {0};
     int err = sw_scene_trainers(model, trainer, &s, e);
 
-    if (!err)
+    if (!err && engine)
         err = add_engines(&s, model, engine, e);
     if (err) {
         sw_scene_clear(&s);

@@ -57,7 +57,7 @@ struct sw_scene {
 
 /*
  * SW_ERR_INVALID names numbers that don't fit each other (world % pp, tp % ep, ...); errors of the
- * model are passed on. The model must outlive the scene.
+ * model are passed on. The model must outlive the scene. `engine` NULL: trainers only.
  */
 int sw_scene_make(const struct sw_model *model, const struct sw_trainer_spec *trainer,
     const struct sw_engine_spec *engine, struct sw_scene *scene, struct sw_error *e);
