@@ -138,20 +138,23 @@ def norms(r, to, source, names=("input_layernorm", "post_attention_layernorm")):
         r.copy(f"{to}.{name}.weight", f"{source}.{name}.weight")
 
 
-def around(r):
-    """What comes before the layers and after them."""
+def around(r, head_everywhere=False):
+    """What comes before the layers and after them. Some of SGLang's models make the head on every
+    pipeline stage, and load it there."""
     tied = r.config.get("tie_word_embeddings", False)
     embed, head = "model.embed_tokens.weight", "lm_head.weight"
+    head_everywhere = head_everywhere and r.kind == "sglang"
     if r.is_first or (r.kind == "vllm" and tied and r.is_last):
         r.vocabulary(embed, embed, r.place.embed_tp)
     if r.is_last:
         r.copy("model.norm.weight", "model.norm.weight")
-        if not tied:
-            r.vocabulary(head, head, r.place.head_tp)
-        elif r.kind == "vllm" or r.is_first:
+    if tied and embed in r.parameters:
+        if r.is_last or head_everywhere:
             r.aliases[head] = embed
-        else:  # the embedding is on another rank: a copy of it
-            r.vocabulary(head, embed, r.place.head_tp)
+    elif tied and r.is_last and not head_everywhere:
+        r.vocabulary(head, embed, r.place.head_tp)  # the embedding is on another rank: a copy of it
+    elif not tied and (r.is_last or head_everywhere):
+        r.vocabulary(head, head, r.place.head_tp)
 
 
 def layers(r):
@@ -161,7 +164,7 @@ def layers(r):
 # ---- families ----
 
 def llama(r):
-    around(r)
+    around(r, head_everywhere=True)
     bias = r.config.get("attention_bias", False)
     for _, name in layers(r):
         norms(r, name, name)
@@ -188,7 +191,7 @@ def qwen3(r):
 
 def qwen3_moe(r):
     c = r.config
-    around(r)
+    around(r, head_everywhere=True)
     for layer, name in layers(r):
         norms(r, name, name)
         grouped_attention(r, f"{name}.self_attn", f"{name}.self_attn",
@@ -211,13 +214,11 @@ def glm4(r):
         grouped_attention(r, f"{name}.self_attn", f"{name}.self_attn", bias=bias)
         # The checkpoint has both halves in one matrix already; each is split over ranks.
         fused = f"{name}.mlp.gate_up_proj.weight"
-        stored = r.stored(fused)
+        whole = r.as_held(fused, r.stored(fused))
         halves = []
         for first in (0, inner):
-            half = Tensor(stored.dtype, stored.data[first:first + inner])
-            if stored.scale:
-                raise Refused(f"{fused}: FP8 in a fused checkpoint tensor")
-            halves.append(r.shard(fused, r.as_held(fused, half), 0, r.place.mlp_tp))
+            half = r.cut(fused, whole, 0, first, inner)
+            halves.append(r.shard(fused, half, 0, r.place.mlp_tp))
         r.put(fused, r.stacked(fused, halves))
         r.row_parallel(f"{name}.mlp.down_proj.weight", f"{name}.mlp.down_proj.weight",
                        r.place.mlp_tp)
@@ -236,7 +237,7 @@ def glm4_moe_layer(r, layer, to, source):
 
 
 def glm4_moe(r):
-    around(r)
+    around(r, head_everywhere=True)
     for layer, name in layers(r):
         glm4_moe_layer(r, layer, name, name)
     draft(r, glm4_moe_layer)
@@ -254,7 +255,7 @@ def glm4_moe_lite_layer(r, layer, to, source):
 
 
 def glm4_moe_lite(r):
-    around(r)
+    around(r, head_everywhere=True)
     for layer, name in layers(r):
         glm4_moe_lite_layer(r, layer, name, name)
     draft(r, glm4_moe_lite_layer)

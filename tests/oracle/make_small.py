@@ -39,6 +39,11 @@ SMALL = {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256,
         "intermediate_size": 384, "num_hidden_layers": 2, "num_attention_heads": 4,
         "num_key_value_heads": 4, "vocab_size": 130, "rms_norm_eps": 1e-5, "attention_bias": True},
+    "llama-tied": {
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256,
+        "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 257, "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": True},
     "qwen2": {
         "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": 256,
         "intermediate_size": 768, "num_hidden_layers": 3, "num_attention_heads": 4,
@@ -54,7 +59,13 @@ SMALL = {
         "intermediate_size": 768, "moe_intermediate_size": 256, "num_hidden_layers": 3,
         "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 128, "num_experts": 8,
         "num_experts_per_tok": 2, "norm_topk_prob": True, "decoder_sparse_step": 1,
-        "mlp_only_layers": [1], "attention_bias": False, "vocab_size": 1000, "rms_norm_eps": 1e-6},
+        "mlp_only_layers": [], "attention_bias": False, "vocab_size": 1000, "rms_norm_eps": 1e-6},
+    "qwen3-moe-mixed": {
+        "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_size": 256,
+        "intermediate_size": 512, "moe_intermediate_size": 128, "num_hidden_layers": 3,
+        "num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 128, "num_experts": 4,
+        "num_experts_per_tok": 2, "norm_topk_prob": True, "decoder_sparse_step": 1,
+        "mlp_only_layers": [1], "attention_bias": False, "vocab_size": 300, "rms_norm_eps": 1e-6},
     "glm4": {
         **GLM_HEAD, "architectures": ["Glm4ForCausalLM"], "model_type": "glm4", "hidden_size": 256,
         "intermediate_size": 768, "num_hidden_layers": 3, "num_attention_heads": 8,
@@ -219,8 +230,7 @@ def layer_of(out, c, layer):
         if c.get("n_shared_experts"):
             out.mlp(f"{name}.mlp.shared_experts", hidden, inner * c["n_shared_experts"])
     if c.get("_rotary_inv_freq_elements") and layer < c["num_hidden_layers"]:
-        out.one(f"{name}.self_attn.rotary_emb.inv_freq", c["_rotary_inv_freq_elements"],
-                dtype="F32")
+        out.one(f"{name}.self_attn.rotary_emb.inv_freq", c["_rotary_inv_freq_elements"])
 
 
 def checkpoint_tensors(config, style="split"):
