@@ -35,8 +35,7 @@ static int index_names(struct sw_proof *p, struct sw_error *e)
         const uint32_t at = slot_of(p, p->c->entries[i].name);
 
         if (p->by_name[at])
-            return sw_proof_wrong(
-                e, "tensor %s is in the catalogue twice", p->c->entries[i].name);
+            return sw_proof_wrong(e, "tensor %s is in the catalogue twice", p->c->entries[i].name);
         p->by_name[at] = i + 1;
     }
     return 0;
@@ -101,7 +100,7 @@ static int find_lists(struct held *h, struct sw_error *e)
     return 0;
 }
 
-static bool same_tensor(const struct sw_source_tensor *t, const struct sw_catalogue_entry *entry)
+static bool same_tensor(const struct sw_plan_tensor *t, const struct sw_catalogue_entry *entry)
 {
     return t->dtype == entry->dtype && t->ndim == entry->ndim &&
            !memcmp(t->shape, entry->shape, t->ndim * sizeof(*t->shape));
@@ -115,7 +114,7 @@ static bool same_box(const struct sw_box *a, const struct sw_box *b)
 
 /* Ranks of list `l` hold of the tensors of a group what a pattern says. */
 static int check_group(const struct held *h, uint32_t l, uint32_t group, uint32_t pattern,
-    const struct sw_source_tensor *t, struct sw_error *e)
+    const struct sw_plan_tensor *t, struct sw_error *e)
 {
     const struct sw_compact *c = h->p->c;
     const struct sw_holders *holders = &c->holders[pattern];
@@ -128,8 +127,8 @@ static int check_group(const struct held *h, uint32_t l, uint32_t group, uint32_
             continue;
         if (!same_box(&item->box, &rank->boxes[group]) || item->box.ndim != t->ndim ||
             (sw_proof_box_volume(&item->box) && !sw_proof_box_fits(&item->box, t->shape)))
-            return sw_proof_wrong(e, "rank %u does not hold the box of %s that the plan says",
-                rank->rank, t->name);
+            return sw_proof_wrong(
+                e, "rank %u does not hold the box of %s that the plan says", rank->rank, t->name);
     }
     return 0;
 }
@@ -160,7 +159,7 @@ static int check_tensor(struct held *h, uint32_t l, uint32_t i, uint32_t *proven
     uint32_t *n_touched, struct sw_error *e)
 {
     const struct sw_source_list *list = h->lists[l].list;
-    const struct sw_source_tensor *t = &list->tensors[i];
+    const struct sw_plan_tensor *t = &list->tensors[i];
     const uint32_t entry = sw_proof_entry(h->p, t->name);
     uint32_t pattern;
     int err = 0;
@@ -214,11 +213,12 @@ static int check_patterns(const struct held *h, struct sw_error *e)
             if (l == before || h->tally[i] == 0)
                 continue;
             before = l;
-            found = bsearch(
-                &key, h->lists[l].tallies, h->lists[l].n, sizeof(key), tally_compare);
+            found = bsearch(&key, h->lists[l].tallies, h->lists[l].n, sizeof(key), tally_compare);
             if (!found || found->n != h->tally[i])
-                return sw_proof_wrong(e, "rank %u does not hold all of the tensors that the plan "
-                    "says", h->p->ranks[c->holder_items[k].rank].rank);
+                return sw_proof_wrong(e,
+                    "rank %u does not hold all of the tensors that the plan "
+                    "says",
+                    h->p->ranks[c->holder_items[k].rank].rank);
         }
     }
     return 0;
@@ -297,8 +297,8 @@ static int check_cells(const struct sw_proof *p, uint32_t slab, struct sw_error 
     for (uint32_t i = split->first; i < split->first + split->n; i++) {
         const struct sw_cell *cell = &c->cells[i];
         const struct sw_box box = cell_in_tensor(&c->boxes[s->box], &cell->box);
-        const struct sw_holder *item = bsearch(
-            &cell->rank, c->holder_items + h->first, h->n, sizeof(*item), holder_compare);
+        const struct sw_holder *item =
+            bsearch(&cell->rank, c->holder_items + h->first, h->n, sizeof(*item), holder_compare);
         struct sw_box has = {0};
 
         if (item)

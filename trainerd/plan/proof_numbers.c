@@ -20,8 +20,7 @@ static bool scales_as(enum sw_scale_format scale, enum sw_dtype dtype)
 
 static bool format_sound(const struct sw_format *f)
 {
-    const bool blocks = f->block[0] && f->block[1] && f->block[0] <= SW_BYTES_MAX &&
-                        is_float(f->src_dtype) &&
+    const bool blocks = f->block[0] && f->block[1] && is_float(f->src_dtype) &&
                         (f->scale == SW_SCALE_FP32 || f->scale == SW_SCALE_UE8M0);
 
     switch (f->transform) {
@@ -116,8 +115,8 @@ static bool box_fits(
 
 static const char *slab_fault(const struct sw_compact *c, const struct sw_slab *s)
 {
-    static const uint64_t any[SW_MAX_DIMS] = {SW_BYTES_MAX, SW_BYTES_MAX, SW_BYTES_MAX,
-        SW_BYTES_MAX, SW_BYTES_MAX, SW_BYTES_MAX};
+    static const uint64_t any[SW_MAX_DIMS] = {
+        SW_BYTES_MAX, SW_BYTES_MAX, SW_BYTES_MAX, SW_BYTES_MAX, SW_BYTES_MAX, SW_BYTES_MAX};
 
     if (s->format >= c->n_formats || s->box >= c->n_boxes || c->boxes[s->box].ndim > SW_MAX_DIMS)
         return "has a format or box that there is not";
@@ -167,8 +166,8 @@ static int check_wants(const struct sw_proof *p, struct sw_error *e)
         next += k->n;
     }
     if (next != c->n_wants)
-        return sw_proof_wrong(e, "%llu wants are of no kind",
-            (unsigned long long)(c->n_wants - next));
+        return sw_proof_wrong(
+            e, "%llu wants are of no kind", (unsigned long long)(c->n_wants - next));
     for (uint64_t i = 0; i < c->n_wants; i++)
         if (c->wants[i].slab >= c->n_slabs)
             return sw_proof_wrong(

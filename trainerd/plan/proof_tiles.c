@@ -30,8 +30,8 @@ static bool cell_bytes(const struct sw_box *box, unsigned bits, uint64_t *bytes)
     return true;
 }
 
-static int check_split(const struct sw_compact *c, uint32_t slab, struct sw_box *scratch,
-    struct sw_error *e)
+static int check_split(
+    const struct sw_compact *c, uint32_t slab, struct sw_box *scratch, struct sw_error *e)
 {
     static const char *const faults[] = {"", "goes past it", "overlaps another", "leaves a hole"};
     const struct sw_slab *s = &c->slabs[slab];
@@ -61,7 +61,8 @@ static int check_split(const struct sw_compact *c, uint32_t slab, struct sw_box 
 }
 
 /* Whether what is true of one slab's split is true of another's. */
-static bool split_alike(const struct sw_compact *c, const struct sw_slab *a, const struct sw_slab *b)
+static bool split_alike(
+    const struct sw_compact *c, const struct sw_slab *a, const struct sw_slab *b)
 {
     const struct sw_box *x = &c->boxes[a->box], *y = &c->boxes[b->box];
 
@@ -155,8 +156,8 @@ static bool stretch_make(const struct sw_compact *c, uint32_t run, uint32_t cell
 }
 
 /* All stretches, rank by rank; ends[r] is where those of rank r end. */
-static int collect(const struct sw_proof *p, struct stretch *items, uint64_t *ends,
-    struct sw_error *e)
+static int collect(
+    const struct sw_proof *p, struct stretch *items, uint64_t *ends, struct sw_error *e)
 {
     const struct sw_compact *c = p->c;
     uint64_t total = 0;
@@ -175,15 +176,16 @@ static int collect(const struct sw_proof *p, struct stretch *items, uint64_t *en
             const uint32_t rank = c->cells[c->splits[c->runs[i].split].first + k].rank;
 
             if (!stretch_make(c, i, k, &items[ends[rank]++]))
-                return sw_proof_wrong(e, "rank %u: run %u of slabs goes past the replica's %llu "
-                    "bytes", p->ranks[rank].rank, i,
-                    (unsigned long long)c->replica_bytes[rank]);
+                return sw_proof_wrong(e,
+                    "rank %u: run %u of slabs goes past the replica's %llu "
+                    "bytes",
+                    p->ranks[rank].rank, i, (unsigned long long)c->replica_bytes[rank]);
         }
     return 0;
 }
 
-static int check_rank(const struct sw_proof *p, uint32_t rank, struct stretch *s, uint64_t n,
-    struct sw_error *e)
+static int check_rank(
+    const struct sw_proof *p, uint32_t rank, struct stretch *s, uint64_t n, struct sw_error *e)
 {
     bool sorted = true;
 

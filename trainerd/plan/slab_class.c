@@ -70,8 +70,7 @@ static bool grow_classes(struct table *t, struct sw_slab_classes *s)
 }
 
 /* The class of a key, a new one if need be; SW_NONE without memory. */
-static uint32_t find(
-    struct table *t, struct sw_slab_classes *s, const struct key *k, uint32_t slab)
+static uint32_t find(struct table *t, struct sw_slab_classes *s, const struct key *k, uint32_t slab)
 {
     uint32_t at;
 
