@@ -34,8 +34,8 @@ int sw_compact_prove(const struct sw_compact *c, const struct sw_plan_rank *rank
 {
     struct sw_proof p = {
         .c = c, .ranks = ranks, .n_ranks = n_ranks, .targets = targets, .n_targets = n_targets};
-    int (*const parts[])(struct sw_proof *, struct sw_error *) = {
-        sw_proof_numbers, sw_proof_tiles, sw_proof_held, sw_proof_wants, sw_proof_targets};
+    int (*const parts[])(struct sw_proof *, struct sw_error *) = {sw_proof_numbers, sw_proof_tiles,
+        sw_proof_held, sw_proof_blocks, sw_proof_wants, sw_proof_targets};
     int err = 0;
 
     for (size_t i = 0; !err && i < sizeof(parts) / sizeof(*parts); i++)

@@ -5,7 +5,8 @@
  *   numbers   every index is in range, every box lies in its tensor, formats are sound
  *   tiles     splits cut their slabs exactly; tiles of a rank and wave do not overlap
  *   held      what the plan says that ranks hold is what they declared; each cell lies in its
- *             rank's box; the blocks of FP8 are held whole, by all together
+ *             rank's box
+ *   blocks    the ranks that quantise a part of an FP8 block hold all of it together
  *   wants     each parameter of each kind is made up by its wants exactly, of the bytes that the
  *             model (or its name) says
  *   targets   every target is of some kind; its parameters lie in its regions, apart
@@ -28,11 +29,15 @@ struct sw_proof {
 int sw_proof_numbers(struct sw_proof *p, struct sw_error *e);
 int sw_proof_tiles(struct sw_proof *p, struct sw_error *e);
 int sw_proof_held(struct sw_proof *p, struct sw_error *e);
+int sw_proof_blocks(struct sw_proof *p, struct sw_error *e);
 int sw_proof_wants(struct sw_proof *p, struct sw_error *e);
 int sw_proof_targets(struct sw_proof *p, struct sw_error *e);
 
 /* The catalogue entry of a name; SW_NONE when there is none. */
 uint32_t sw_proof_entry(const struct sw_proof *p, const char *name);
+
+/* The box of an entry that a rank (position) holds, as the plan says; NULL when none. */
+const struct sw_box *sw_proof_holds(const struct sw_compact *c, uint32_t entry, uint32_t rank);
 
 /*
  * Which parameters share a storage: root[i] is the one that the aliases of i end at (i itself when

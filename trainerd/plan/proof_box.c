@@ -48,6 +48,15 @@ bool sw_proof_box_meets(const struct sw_box *a, const struct sw_box *b)
     return true;
 }
 
+struct sw_box sw_proof_box_moved(const struct sw_box *b, const uint64_t *by)
+{
+    struct sw_box moved = *b;
+
+    for (uint32_t d = 0; d < b->ndim; d++)
+        moved.lo[d] += by[d];
+    return moved;
+}
+
 /* ---- partitions ---- */
 
 struct start { /* a box, by where it begins along one dimension */

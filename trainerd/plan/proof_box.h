@@ -17,6 +17,9 @@ bool sw_proof_box_fits(const struct sw_box *b, const uint64_t *shape);
 bool sw_proof_box_inside(const struct sw_box *inner, const struct sw_box *outer);
 bool sw_proof_box_meets(const struct sw_box *a, const struct sw_box *b);
 
+/* A box that begins at `by` more. */
+struct sw_box sw_proof_box_moved(const struct sw_box *b, const uint64_t *by);
+
 enum sw_proof_partition {
     SW_PROOF_PARTITION_OK = 0,
     SW_PROOF_PARTITION_OUTSIDE, /* a box is empty, or goes past the whole */

@@ -255,35 +255,13 @@ static int holder_compare(const void *key, const void *item)
     return rank < other ? -1 : rank > other;
 }
 
-/* A cell moved to where its slab lies in the tensor. */
-static struct sw_box cell_in_tensor(const struct sw_box *slab, const struct sw_box *cell)
+const struct sw_box *sw_proof_holds(const struct sw_compact *c, uint32_t entry, uint32_t rank)
 {
-    struct sw_box b = *cell;
+    const struct sw_holders *h = &c->holders[c->entries[entry].holders];
+    const struct sw_holder *item =
+        bsearch(&rank, c->holder_items + h->first, h->n, sizeof(*item), holder_compare);
 
-    for (uint32_t d = 0; d < b.ndim; d++)
-        b.lo[d] += slab->lo[d];
-    return b;
-}
-
-/* The blocks of a slab are covered by what all ranks hold of the tensor. */
-static int check_blocks(const struct sw_proof *p, uint32_t slab, struct sw_error *e)
-{
-    const struct sw_compact *c = p->c;
-    const struct sw_slab *s = &c->slabs[slab];
-    const struct sw_format *f = &c->formats[s->format];
-    const struct sw_catalogue_entry *entry = &c->entries[s->source];
-    const struct sw_holders *h = &c->holders[entry->holders];
-    const struct sw_box region = sw_proof_box_blocks(&c->boxes[s->box],
-        f->transform == SW_TRANSFORM_FP8_SCALES, f->block, entry->ndim, entry->shape);
-    const int covers = h->n ? sw_proof_box_covers(&c->holder_items[h->first].box, h->n,
-                                  sizeof(*c->holder_items), &region)
-                            : 0;
-
-    if (covers < 0)
-        return sw_proof_no_memory(e);
-    return covers ? 0
-                  : sw_proof_wrong(e, "slab %u (%s): its FP8 blocks have values that no rank holds",
-                        slab, entry->name);
+    return item ? &item->box : NULL;
 }
 
 static int check_cells(const struct sw_proof *p, uint32_t slab, struct sw_error *e)
@@ -292,25 +270,20 @@ static int check_cells(const struct sw_proof *p, uint32_t slab, struct sw_error 
     const struct sw_slab *s = &c->slabs[slab];
     const struct sw_format *f = &c->formats[s->format];
     const struct sw_split *split = &c->splits[s->split];
-    const struct sw_holders *h = &c->holders[c->entries[s->source].holders];
 
     for (uint32_t i = split->first; i < split->first + split->n; i++) {
         const struct sw_cell *cell = &c->cells[i];
-        const struct sw_box box = cell_in_tensor(&c->boxes[s->box], &cell->box);
-        const struct sw_holder *item =
-            bsearch(&cell->rank, c->holder_items + h->first, h->n, sizeof(*item), holder_compare);
+        const struct sw_box box = sw_proof_box_moved(&cell->box, c->boxes[s->box].lo);
+        const struct sw_box *held = sw_proof_holds(c, s->source, cell->rank);
         struct sw_box has = {0};
 
-        if (item)
-            has = f->transform == SW_TRANSFORM_FP8_SCALES
-                      ? sw_proof_box_touched(&item->box, f->block)
-                      : item->box;
-        if (!item || !sw_proof_box_inside(&box, &has))
+        if (held)
+            has = f->transform == SW_TRANSFORM_FP8_SCALES ? sw_proof_box_touched(held, f->block)
+                                                          : *held;
+        if (!held || !sw_proof_box_inside(&box, &has))
             return sw_proof_wrong(e, "slab %u (%s): rank %u has a cell of it that it does not hold",
                 slab, c->entries[s->source].name, p->ranks[cell->rank].rank);
     }
-    if (f->transform == SW_TRANSFORM_FP8_VALUES || f->transform == SW_TRANSFORM_FP8_SCALES)
-        return check_blocks(p, slab, e);
     return 0;
 }
 

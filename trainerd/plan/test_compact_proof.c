@@ -437,11 +437,15 @@ static void copy_that_casts(struct bench *b)
 }
 static void other_scale_format(struct bench *b)
 {
+    b->formats[F_VALUES].scale = b->formats[F_SCALES].scale = SW_SCALE_UE8M0;
+}
+static void scales_of_other_blocks(struct bench *b)
+{
     b->formats[F_SCALES].scale = SW_SCALE_UE8M0;
 }
 static void other_block(struct bench *b)
 {
-    b->formats[F_VALUES].block[0] = 8;
+    b->formats[F_VALUES].block[0] = b->formats[F_SCALES].block[0] = 2;
 }
 static void unquantised_block(struct bench *b)
 {
@@ -572,6 +576,9 @@ static void blocks_that_nobody_holds_whole(struct bench *b)
     b->boxes[4] = box2(0, 0, 8, 3);
     b->cells[4] = (struct sw_cell){0, box2(0, 0, 2, 3), 6};
     b->cells[5] = (struct sw_cell){1, box2(2, 0, 6, 3), 18};
+    b->boxes[5] = box2(0, 0, 2, 1);
+    b->cells[6] = (struct sw_cell){0, box2(0, 0, 1, 1), 4};
+    b->cells[7] = (struct sw_cell){1, box2(1, 0, 1, 1), 4};
 }
 static void holder_that_holds_nothing(struct bench *b)
 {
@@ -778,7 +785,8 @@ static const struct planted planted[] = {
     PLANT(other_shape_by_name, "parameter w: "),
     PLANT(other_cast, "slab 2 (e)"),
     PLANT(copy_that_casts, "format 0"),
-    PLANT(other_scale_format, "parameter Q_scale: is made by another transform"),
+    PLANT(other_scale_format, "parameter Q: is made by another transform"),
+    PLANT(scales_of_other_blocks, "slab 5 (q): no rank that quantises"),
     PLANT(other_block, "parameter Q: is made by another transform"),
     PLANT(unquantised_block, "format 2"),
     PLANT(format_of_another_source, "slab 2 (e) is read as another dtype"),
@@ -804,7 +812,7 @@ static const struct planted planted[] = {
     PLANT(cell_past_its_slab, "split 0 goes past it"),
     PLANT(cell_with_other_bytes, "has not 48 bytes"),
     PLANT(scales_by_a_rank_without_the_block, "rank 0 has a cell of it that it does not hold"),
-    PLANT(blocks_that_nobody_holds_whole, "values that no rank holds"),
+    PLANT(blocks_that_nobody_holds_whole, "holds the rest"),
     PLANT(holder_that_holds_nothing, "rank 0 does not hold the box of w"),
     PLANT(holder_of_another_box, "rank 0 does not hold the box of w"),
     PLANT(rank_without_the_tensor, "does not hold all of the tensors"),
