@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Boxes, as the proof and the cost model need them. Not the planner's. */
+/* Boxes, as the proof needs them. Not the planner's. */
 #ifndef SW_TRAINERD_PLAN_PROOF_BOX_H
 #define SW_TRAINERD_PLAN_PROOF_BOX_H
 

@@ -2,7 +2,7 @@
 /*
  * Slabs that only their tensor's name tells apart: same box of an equal tensor that the same ranks
  * hold in the same boxes, same format, same split. What is true of one is true of all, so that the
- * proof and the cost model look at each class once. Not the planner's.
+ * proof looks at each class once.
  */
 #ifndef SW_TRAINERD_PLAN_SLAB_CLASS_H
 #define SW_TRAINERD_PLAN_SLAB_CLASS_H
