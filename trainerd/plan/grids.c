@@ -52,7 +52,7 @@ uint64_t sw_grid_count(const struct sw_box *blocks)
     return n;
 }
 
-static bool contains(const struct sw_box *outer, const struct sw_box *inner)
+bool sw_grid_contains(const struct sw_box *outer, const struct sw_box *inner)
 {
     for (uint32_t d = 0; d < inner->ndim; d++)
         if (inner->lo[d] < outer->lo[d] ||
@@ -400,7 +400,7 @@ void sw_touches_need(const struct sw_touches *t, uint32_t rank, bool *needs, boo
             struct sw_box both;
 
             *shared = intersect(&own->blocks, &t->items[j].blocks, &both) &&
-                      !contains(&t->items[j].whole, &both);
+                      !sw_grid_contains(&t->items[j].whole, &both);
         }
     }
 }

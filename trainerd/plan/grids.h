@@ -56,6 +56,7 @@ void sw_touches_need(const struct sw_touches *t, uint32_t rank, bool *needs, boo
 /* The blocks that a box of elements touches: the shape of a rank's grid. */
 void sw_grid_span(const struct sw_box *box, const uint32_t block[2], struct sw_box *blocks);
 uint64_t sw_grid_count(const struct sw_box *blocks);
+bool sw_grid_contains(const struct sw_box *outer, const struct sw_box *inner);
 
 /* The box of a tensor that a rank (position) holds; NULL = none. */
 const struct sw_box *sw_grid_held(const struct sw_compact *c, uint32_t entry, uint32_t rank);

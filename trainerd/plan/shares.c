@@ -156,15 +156,6 @@ static int add_part(struct writer *w, const struct sw_grid_class *class, const s
 
 /* ---- one part ---- */
 
-static bool contains(const struct sw_box *outer, const struct sw_box *inner)
-{
-    for (uint32_t d = 0; d < inner->ndim; d++)
-        if (inner->lo[d] < outer->lo[d] ||
-            inner->lo[d] + inner->len[d] > outer->lo[d] + outer->len[d])
-            return false;
-    return true;
-}
-
 /* Who touches a part; false when nobody needs another's maxima. */
 static bool find_members(struct writer *w, const struct sw_box *box, uint32_t *n, bool *elsewhere)
 {
@@ -177,9 +168,9 @@ static bool find_members(struct writer *w, const struct sw_box *box, uint32_t *n
         const struct sw_touch *t = &w->touches.items[i];
         const uint32_t local = w->local_of[t->rank];
 
-        if (!contains(&t->blocks, box))
+        if (!sw_grid_contains(&t->blocks, box))
             continue;
-        shared = shared || !contains(&t->whole, box);
+        shared = shared || !sw_grid_contains(&t->whole, box);
         if (local == SW_NONE)
             *elsewhere = true;
         else if (!w->seen[local])
