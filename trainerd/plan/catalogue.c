@@ -100,7 +100,7 @@ static bool same_shape(uint32_t ndim, const uint64_t *a, uint32_t ndim_b, const 
 }
 
 static int entry_differs(const struct catalogue *c, const struct sw_catalogue_entry *entry,
-    uint32_t list, const struct sw_source_tensor *t, struct sw_error *e)
+    uint32_t list, const struct sw_plan_tensor *t, struct sw_error *e)
 {
     const uint32_t other = c->seen[entry - c->l->c.entries];
     char a[160], b[160];
@@ -113,7 +113,7 @@ static int entry_differs(const struct catalogue *c, const struct sw_catalogue_en
         rank_with(c->l, list));
 }
 
-static int new_entry(struct catalogue *c, uint32_t list, const struct sw_source_tensor *t,
+static int new_entry(struct catalogue *c, uint32_t list, const struct sw_plan_tensor *t,
     uint64_t hash, struct sw_error *e)
 {
     struct sw_compact *plan = &c->l->c;
@@ -141,7 +141,7 @@ static int new_entry(struct catalogue *c, uint32_t list, const struct sw_source_
 static int add_tensor(struct catalogue *c, uint32_t list, uint32_t i, struct sw_error *e)
 {
     const struct sw_source_list *from = c->l->lists[list].list;
-    const struct sw_source_tensor *t = &from->tensors[i];
+    const struct sw_plan_tensor *t = &from->tensors[i];
     const uint64_t hash = name_hash(t->name);
     uint32_t at = sw_index_find(&c->names, hash, same_name, c->l, t->name);
     struct sw_catalogue_entry *entry;
@@ -177,7 +177,7 @@ static int check_groups(const struct catalogue *c, uint32_t list, struct sw_erro
         memset(first, 0xff, ((size_t)from->n_groups + 1) * sizeof(*first));
     for (uint32_t i = 0; !err && i < from->n; i++) {
         const uint32_t g = from->group[i];
-        const struct sw_source_tensor *t = &from->tensors[i], *u;
+        const struct sw_plan_tensor *t = &from->tensors[i], *u;
 
         if (g >= from->n_groups) {
             err = sw_fail(e, SW_ERR_INVALID, "source %s is in group %u of %u", t->name, g,

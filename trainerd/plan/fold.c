@@ -14,7 +14,7 @@
 struct list {
     struct sw_source_list list;
     uint64_t digest;
-    struct sw_source_tensor *tensors;
+    struct sw_plan_tensor *tensors;
     uint32_t *group;
     uint32_t groups_size;
     uint32_t *origin; /* by group: the group that it was split from; itself at first */
@@ -27,7 +27,7 @@ struct rank {
 };
 
 struct named { /* where a name was seen first */
-    const struct sw_source_tensor *tensor;
+    const struct sw_plan_tensor *tensor;
     uint32_t rank;
     uint32_t list; /* the one that had it last */
 };
@@ -91,7 +91,7 @@ static uint64_t digest(uint32_t n, const struct sw_source *sources)
     return hash;
 }
 
-static bool same_tensor(const struct sw_source_tensor *t, const struct sw_source *s)
+static bool same_tensor(const struct sw_plan_tensor *t, const struct sw_source *s)
 {
     return t->dtype == s->dtype && t->ndim == s->ndim &&
            (!t->ndim || !memcmp(t->shape, s->shape, t->ndim * sizeof(*t->shape)));
@@ -120,7 +120,7 @@ static bool same_name(const void *arg, uint32_t item, const void *key)
     return !strcmp(((const struct sw_fold *)arg)->named[item].tensor->name, key);
 }
 
-static int differs(const struct sw_source_tensor *a, uint32_t rank_a, const struct sw_source *b,
+static int differs(const struct sw_plan_tensor *a, uint32_t rank_a, const struct sw_source *b,
     uint32_t rank_b, struct sw_error *e)
 {
     char x[160], y[160];
@@ -137,7 +137,7 @@ static int check_name(struct sw_fold *f, uint32_t i, uint32_t rank, const struct
     struct sw_error *e)
 {
     const uint32_t list = f->n_lists - 1;
-    const struct sw_source_tensor *t = &f->lists[list]->tensors[i];
+    const struct sw_plan_tensor *t = &f->lists[list]->tensors[i];
     const uint64_t hash = XXH3_64bits(t->name, strlen(t->name));
     const uint32_t at = sw_index_find(&f->names, hash, same_name, f, t->name);
 
@@ -165,13 +165,13 @@ struct grouper { /* tensors by group and box, or by shape */
     const uint32_t *first;
     uint32_t group;
     const struct sw_box *box;
-    const struct sw_source_tensor *tensor;
+    const struct sw_plan_tensor *tensor;
 };
 
 static bool same_group(const void *arg, uint32_t item, const void *key)
 {
     const struct grouper *g = arg;
-    const struct sw_source_tensor *t = key, *u;
+    const struct sw_plan_tensor *t = key, *u;
 
     if (g->boxes)
         return g->list->origin[item] == g->group &&
@@ -200,7 +200,7 @@ static int group_by_shape(struct list *list, struct sw_error *e)
     int err = 0;
 
     for (uint32_t i = 0; !err && i < list->list.n; i++) {
-        const struct sw_source_tensor *t = &list->tensors[i];
+        const struct sw_plan_tensor *t = &list->tensors[i];
         const struct grouper g = {.list = list, .first = first};
         const uint64_t hash = XXH3_64bits(t->shape, t->ndim * sizeof(*t->shape)) + t->ndim;
 
@@ -314,9 +314,9 @@ static int new_list(struct sw_fold *f, uint32_t rank, uint32_t n, const struct s
         return no_memory(e);
     list->list = (struct sw_source_list){.n = n, .tensors = list->tensors, .group = list->group};
     for (uint32_t i = 0; !err && i < n; i++) {
-        struct sw_source_tensor *t = &list->tensors[i];
+        struct sw_plan_tensor *t = &list->tensors[i];
 
-        *t = (struct sw_source_tensor){sources[i].name, sources[i].dtype, sources[i].ndim, {0}};
+        *t = (struct sw_plan_tensor){sources[i].name, sources[i].dtype, sources[i].ndim, {0}};
         memcpy(t->shape, sources[i].shape, t->ndim * sizeof(*t->shape));
         err = check_name(f, i, rank, &sources[i], e);
     }

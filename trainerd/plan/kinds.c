@@ -143,16 +143,6 @@ static int add_kind(struct sw_layout *l, const struct sw_plan_target *t, uint32_
     return 0;
 }
 
-int sw_kinds_add(struct sw_layout *l, const struct sw_plan_target *t, uint32_t position,
-    bool single, struct sw_error *e)
-{
-    uint64_t sum[2];
-
-    if (digest(t, sum, e))
-        return SW_ERR_NOMEM;
-    return add_kind(l, t, position, sum, single, e);
-}
-
 /* The kind of a target among those found, by its array if that is shared, else by digest and
  * then exactly. */
 static int find_kind(const struct sw_layout *l, const struct sw_plan_target *targets,
@@ -179,22 +169,6 @@ static int find_kind(const struct sw_layout *l, const struct sw_plan_target *tar
     return 0;
 }
 
-/* The kind's first target is looked at when its wants are found. */
-static int check_storages(const struct sw_plan_target *first, const struct sw_plan_target *t,
-    struct sw_error *e)
-{
-    struct sw_storages s;
-    int err;
-
-    if (first->parameters == t->parameters && first->n_regions == t->n_regions &&
-        !memcmp(first->region_bytes, t->region_bytes, t->n_regions * sizeof(*t->region_bytes)))
-        return 0;
-    err = sw_storages_make(t, &s, e);
-    if (!err)
-        sw_storages_free(&s);
-    return err;
-}
-
 int sw_kinds_make(struct sw_layout *l, const struct sw_plan_target *targets, uint32_t n_targets,
     bool single, uint32_t *kind_of, struct sw_error *e)
 {
@@ -205,11 +179,11 @@ int sw_kinds_make(struct sw_layout *l, const struct sw_plan_target *targets, uin
 
         if (err)
             return err;
-        if (kind_of[i] == SW_NONE) {
+        if (kind_of[i] == SW_NONE) { /* its storages are looked at when its wants are found */
             kind_of[i] = l->c.n_kinds;
             err = add_kind(l, t, i, sum, single, e);
         } else {
-            err = check_storages(&targets[l->c.kinds[kind_of[i]].target], t, e);
+            err = sw_storages_check(&targets[l->c.kinds[kind_of[i]].target], t, e);
         }
         if (err)
             return err;

@@ -13,10 +13,6 @@
 int sw_kinds_make(struct sw_layout *l, const struct sw_plan_target *targets, uint32_t n_targets,
     bool single, uint32_t *kind_of, struct sw_error *e);
 
-/* Appends the kind of a target that has none yet. */
-int sw_kinds_add(struct sw_layout *l, const struct sw_plan_target *t, uint32_t position,
-    bool single, struct sw_error *e);
-
 void sw_kind_clear(struct sw_layout_kind *k);
 
 #endif

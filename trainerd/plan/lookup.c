@@ -146,11 +146,8 @@ static int cover(const struct sw_lookup *k, const struct sw_plan_target *t,
     at = box->ndim ? box->lo[axis] : 0;
     end = box->ndim ? at + box->len[axis] : 1;
     while (at < end) {
-        uint32_t slab = find_next(k, raw, box, axis, at), other = axis;
+        const uint32_t slab = find_next(k, raw, box, axis, at);
 
-        /* A box of one row may have been cut along its rows with others, or columns. */
-        while (slab == SW_NONE && other-- > 0)
-            slab = find_next(k, raw, box, other, box->lo[other]);
         if (slab == SW_NONE)
             return no_tile(t, p, e);
         if (sw_array_room(wants, size, *n, sizeof(**wants)))
@@ -195,8 +192,11 @@ int sw_layout_knows(const struct sw_layout *l, const struct sw_plan_target *t, s
     struct sw_want *wants = NULL;
     uint8_t *expert = NULL;
     uint64_t n;
-    const int err = sw_lookup_wants(l, &lookup, t, &wants, &n, &expert, e);
+    int err;
 
+    if (sw_layout_kind_of(l, t) != SW_NONE)
+        return sw_storages_check(NULL, t, e);
+    err = sw_lookup_wants(l, &lookup, t, &wants, &n, &expert, e);
     free(wants);
     free(expert);
     sw_lookup_free(lookup);
