@@ -106,32 +106,27 @@ int sw_model_ranges(
     return 0;
 }
 
-static int when_failed(struct sw_model_making *k, int err, const struct sw_rule_head *h,
-    const struct sw_rule_value *when)
-{
-    return err ? sw_rule_value_context(k->e, err, h, when) : 0;
-}
-
 /* ---- roles ---- */
 
-/* Sets the bits of those that exist. */
-static int make_existing(struct sw_model_making *k, const struct sw_model_role *role, bool *any)
+/* Sets the bit of each tensor where the condition holds; `otherwise` where there is none. */
+static int mark(struct sw_model_making *k, const struct sw_model_role *role,
+    const struct sw_rule_value *condition, bool otherwise, uint64_t *bits, bool *any)
 {
     const struct sw_role *r = &role->r;
-    int64_t values[SW_RULE_FOR_MAX], exists = 1;
-    int err = sw_model_charge(k, (uint64_t)r->n_tensors * (role->when.x.n + 1));
+    int64_t values[SW_RULE_FOR_MAX], holds = otherwise;
+    int err = sw_model_charge(k, (uint64_t)r->n_tensors * (condition->x.n + 1));
 
     *any = false;
     for (uint32_t i = 0; !err && i < r->n_tensors; i++) {
-        if (role->when.x.nodes) {
+        if (condition->x.nodes) {
             sw_role_values(role, r->first_tensor + i, values);
-            err = sw_expression_evaluate(&role->when.x, values, &exists, k->e);
+            err = sw_expression_evaluate(&condition->x, values, &holds, k->e);
             if (err)
-                return when_failed(k, err, &role->rule->head, &role->when);
+                return sw_rule_value_context(k->e, err, &role->rule->head, condition);
         }
-        if (!exists)
+        if (!holds)
             continue;
-        sw_bit_set(k->m->exists, r->first_tensor + i);
+        sw_bit_set(bits, r->first_tensor + i);
         *any = true;
     }
     return err;
@@ -157,12 +152,12 @@ static int make_role(
 {
     const struct sw_rule_head *h = &rule->head;
     struct sw_role *r = &out->r;
-    int64_t optional, n;
+    int64_t n;
     bool any;
     int err = sw_model_ranges(k, h, r->from, r->count);
 
     if (err || (err = sw_model_bind(k, h, &h->when, &out->when)) ||
-        (err = sw_model_number(k, h, &rule->optional, 0, INT64_MIN, INT64_MAX, &optional)))
+        (err = sw_model_bind(k, h, &rule->optional, &out->optional)))
         return err;
     out->rule = rule;
     r->name = rule->name;
@@ -171,7 +166,6 @@ static int make_role(
     r->ndim = rule->ndim;
     r->trainer = rule->trainer;
     r->draft = h->draft;
-    r->optional = optional != 0;
     r->n_variables = h->n_for;
     r->expert = h->n_for > 0 && strcmp(h->variables[h->n_for - 1], "expert") == 0;
     r->first_tensor = k->m->n_tensors;
@@ -180,7 +174,9 @@ static int make_role(
         return sw_fail(k->e, SW_ERR_LIMIT, "%s: [%s]: expected at most %u tensors in a model",
             h->at, h->header, SW_MODEL_TENSORS_MAX);
     r->n_tensors = (uint32_t)n;
-    err = make_existing(k, out, &any);
+    err = mark(k, out, &out->when, true, k->m->exists, &any);
+    if (!err)
+        err = mark(k, out, &out->optional, false, k->m->optional, &r->optional);
     if (err)
         return err;
     if (!any) { /* what is not there needs no shape */
@@ -202,7 +198,8 @@ int sw_model_make_roles(struct sw_model_making *k)
     if (!m->roles)
         return sw_model_no_memory(k->e);
     m->exists = sw_arena_array(&m->arena, SW_MODEL_TENSORS_MAX / 64, sizeof(*m->exists));
-    if (!m->exists)
+    m->optional = sw_arena_array(&m->arena, SW_MODEL_TENSORS_MAX / 64, sizeof(*m->optional));
+    if (!m->exists || !m->optional)
         return sw_model_no_memory(k->e);
     for (uint32_t i = 0; !err && i < rules->n_tensors; i++)
         err = make_role(k, &rules->tensors[i], &m->roles[m->n_roles++]);
@@ -278,7 +275,7 @@ static int find_dead(struct sw_model_making *k, struct sw_model_rule *r)
         values[1] = r->from[1] + (int64_t)(i % (uint64_t)r->count[1]);
         err = sw_expression_evaluate(&r->when.x, values, &exists, k->e);
         if (err)
-            return when_failed(k, err, &r->rule->head, &r->when);
+            return sw_rule_value_context(k->e, err, &r->rule->head, &r->when);
     }
     r->dead = !exists;
     return 0;
