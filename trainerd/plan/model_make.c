@@ -7,7 +7,9 @@
 #include "trainerd/plan/model_impl.h"
 
 #define MEMORY_MAX ((size_t)512 << 20)
-#define WORK_MAX UINT64_C(400000000)
+#define WORK_MAX UINT64_C(200000000) /* evaluations of a node: some seconds at most */
+#define LAYER_MAX 65535
+#define SAME_NAME_MAX 64 /* rules whose names differ in numbers only */
 #define SHAPE_MAX ((int64_t)1 << 40) /* elements along a dimension */
 
 int sw_model_no_memory(struct sw_error *e)
@@ -23,14 +25,19 @@ int sw_model_charge(struct sw_model_making *k, uint64_t steps)
     return 0;
 }
 
+static int compare_definitions(const void *a, const void *b)
+{
+    return strcmp(((const struct sw_rule_definition *)a)->name,
+        ((const struct sw_rule_definition *)b)->name);
+}
+
 static const struct sw_expression *find_definition(void *arg, const char *name)
 {
     const struct sw_rules *r = arg;
+    const struct sw_rule_definition key = {.name = name}, *found;
 
-    for (uint32_t i = 0; i < r->n_definitions; i++)
-        if (strcmp(r->definitions[i].name, name) == 0)
-            return &r->definitions[i].value.x;
-    return NULL;
+    found = bsearch(&key, r->definitions, r->n_definitions, sizeof(key), compare_definitions);
+    return found ? &found->value.x : NULL;
 }
 
 int sw_model_bind(struct sw_model_making *k, const struct sw_rule_head *head,
@@ -320,6 +327,9 @@ static int make_parameter(
     for (uint32_t v = 0; v < h->n_for; v++)
         if (strcmp(h->variables[v], "layer") == 0)
             out->layer = (int)v;
+    if (out->layer >= 0 && out->from[out->layer] + out->count[out->layer] > LAYER_MAX)
+        return sw_fail(k->e, SW_ERR_LIMIT, "%s: [%s] for: expected layers below %d", h->at,
+            h->header, LAYER_MAX);
     out->staged = speaks_of(out, SW_RULE_PP_FIRST, SW_RULE_PP_LAST + 1) ||
                   speaks_of(out, SW_RULE_GROUPS + SW_GROUP_PP, SW_RULE_GROUPS + SW_GROUP_PP + 1);
     err = sw_model_number(
@@ -331,6 +341,21 @@ static int make_parameter(
     out->alias = alias != 0;
     err = bind_parts(k, rule, rule->parts, rule->n_parts, &out->parts);
     return err ? err : bind_parts(k, rule, rule->extras, rule->n_extras, &out->extras);
+}
+
+/* Each name is looked up among the rules that have one like it. */
+static int charge_lookups(struct sw_model_making *k, const struct sw_model_rule *r)
+{
+    const struct sw_model *m = k->m;
+    uint64_t same = 1;
+
+    for (uint32_t i = 0; i < m->n_parameters; i++)
+        same += m->parameters[i].pattern->hash == r->pattern->hash;
+    if (same > SAME_NAME_MAX)
+        return sw_fail(k->e, SW_ERR_LIMIT,
+            "%s: [%s]: expected at most %d sections whose names differ in numbers only",
+            r->rule->head.at, r->rule->head.header, SAME_NAME_MAX);
+    return sw_model_charge(k, (uint64_t)(r->count[0] * r->count[1]) * same * 30);
 }
 
 int sw_model_make_parameters(struct sw_model_making *k)
@@ -350,6 +375,9 @@ int sw_model_make_parameters(struct sw_model_making *k)
         if (rule->engine != SW_ENGINE_ANY && rule->engine != m->kind)
             continue;
         err = make_parameter(k, rule, &m->parameters[m->n_parameters]);
+        if (err)
+            return err;
+        err = charge_lookups(k, &m->parameters[m->n_parameters]);
         if (err)
             return err;
         sw_pattern_index_add(&m->names, m->parameters[m->n_parameters++].pattern);
