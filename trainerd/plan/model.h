@@ -105,8 +105,10 @@ bool sw_model_exists(const struct sw_model *m, uint32_t tensor); /* `when` */
 struct sw_stored {
     uint32_t ndim;
     uint64_t shape[SW_MAX_DIMS];
-    enum sw_dtype dtype;
+    enum sw_dtype dtype; /* when it is not quantised */
     bool draft;
+    bool fp8;   /* config.json says that checkpoints have it as F8_E4M3, with scales beside it */
+    bool scale; /* F32: the scales of another one, in blocks as config.json says */
 };
 
 enum sw_known { SW_UNKNOWN = 0, SW_KNOWN = 1, SW_SKIPPED = 2 };
@@ -117,6 +119,14 @@ enum sw_known sw_model_find(const struct sw_model *m, const char *name, uint32_t
 void sw_model_stored_get(const struct sw_model *m, uint32_t stored, struct sw_stored *out);
 /* Its name into `name` (SW_NAME_MAX + 1 bytes). */
 void sw_model_stored_name(const struct sw_model *m, uint32_t stored, char *name);
+
+/*
+ * With an FP8 config.json: the stored tensor with the scales of this one (NAME + "_scale_inv"), in a
+ * checkpoint that has it as F8_E4M3. False when it never is quantised. Where a tensor begins at
+ * `origin` of the stored one, its scales begin at `origin` / block in the last two dimensions; a
+ * tensor that begins inside a block has none of its own.
+ */
+bool sw_model_scale_of(const struct sw_model *m, uint32_t stored, uint32_t *scale);
 
 /*
  * The i-th way to store a tensor (0 = the first): the stored tensor, and where in it the tensor
@@ -159,7 +169,7 @@ enum sw_piece_kind {
 
 struct sw_piece { /* a box of a tensor -> a box of a parameter, of the same lengths */
     enum sw_piece_kind kind;
-    uint32_t tensor;   /* UINT32_MAX when none of the choices exists */
+    uint32_t tensor;   /* one that exists */
     uint32_t others;   /* index + 1 into sw_pieces.others of a second choice; 0 = none */
     struct sw_box from;       /* in the tensor; ndim = the tensor's */
     uint64_t to[SW_MAX_DIMS]; /* where it begins in the parameter, whose last dimensions are the
