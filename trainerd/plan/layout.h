@@ -17,6 +17,7 @@ struct sw_layout_kind { /* a copy of what makes a kind, to know it again */
     uint32_t n;                    /* parameters */
     struct sw_parameter *parameters; /* copies, but for region and offset, which count nothing */
     struct sw_arena *names;
+    uint8_t *expert; /* by parameter: it has a stack, and goes after the others. NULL: none has */
 };
 
 struct sw_layout {

@@ -38,11 +38,14 @@ struct sw_family { /* stored tensors of one pattern and one shape; its variables
 
 struct sw_model_rule { /* a [parameter] section, bound */
     const struct sw_rule_parameter *rule;
+    const struct sw_pattern *pattern; /* its name in this kind of engine */
     int64_t from[SW_RULE_FOR_MAX], count[SW_RULE_FOR_MAX];
     struct sw_rule_value when;
     struct sw_rule_part *parts, *extras; /* bound copies */
     int64_t stack_from, stack_count;
     bool alias;
+    bool dead;   /* none of it exists for this config.json */
+    bool staged; /* `when` speaks of pipeline stages */
     int layer; /* which variable is `layer`; -1 = none */
 };
 

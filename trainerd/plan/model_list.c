@@ -5,81 +5,107 @@
 #include "common/error.h"
 #include "trainerd/plan/model_impl.h"
 
+struct stage { /* this rank's, of the model or of its draft model */
+    uint32_t first_layered; /* the first rule with layers */
+    bool first, last;
+    int64_t from, end; /* layers */
+};
+
 struct listing {
     const struct sw_model *m;
     const struct sw_placement *at;
     sw_model_parameter_fn *fn;
     void *arg;
     struct sw_error *e;
-    bool draft;          /* which of them are listed */
-    uint32_t first_layered; /* the first rule with layers */
-    bool first, last;    /* stage */
-    int64_t from, end;   /* layers of the stage */
+    bool draft;              /* which of them is listed */
+    struct stage stages[2];  /* by draft */
 };
 
 /* ---- stages ---- */
 
-static bool listed(const struct listing *l, const struct sw_model_rule *r)
+/* The layers that rules speak of. */
+static struct stage find_layers(const struct sw_model *m, bool draft)
 {
-    return r->rule->head.draft == l->draft && r->count[0] * r->count[1] > 0;
-}
+    struct stage s = {.first_layered = m->n_parameters, .first = true, .last = true};
 
-/* The layers that rules speak of, of the draft model or of the other one. */
-static void find_layers(struct listing *l)
-{
-    bool any = false;
-
-    l->first_layered = l->m->n_parameters;
-    l->from = l->end = 0;
-    for (uint32_t i = 0; i < l->m->n_parameters; i++) {
-        const struct sw_model_rule *r = &l->m->parameters[i];
+    for (uint32_t i = 0; i < m->n_parameters; i++) {
+        const struct sw_model_rule *r = &m->parameters[i];
         int64_t from, end;
 
-        if (!listed(l, r) || r->layer < 0)
+        if (r->dead || r->layer < 0 || r->rule->unlisted || r->rule->head.draft != draft)
             continue;
         from = r->from[r->layer];
         end = from + r->count[r->layer];
-        if (!any)
-            l->first_layered = i;
-        l->from = !any || from < l->from ? from : l->from;
-        l->end = end > l->end ? end : l->end;
-        any = true;
+        if (s.first_layered == m->n_parameters) {
+            s.first_layered = i;
+            s.from = from;
+            s.end = end;
+        }
+        s.from = from < s.from ? from : s.from;
+        s.end = end > s.end ? end : s.end;
     }
+    return s;
 }
 
-/* This rank's stage of them. */
-static void cut_stage(struct listing *l)
+/* How many stages before `stage` have one layer more, of `more` that do: which ones is the engine's
+ * habit. */
+static int64_t longer_before(enum sw_engine_kind kind, int64_t stage, int64_t size, int64_t more)
 {
-    const struct sw_group *pp = &l->at->at.of[SW_GROUP_PP];
-    const int64_t size = pp->size ? pp->size : 1, rank = pp->rank;
-    const int64_t each = (l->end - l->from) / size, more = (l->end - l->from) % size;
+    int64_t first = 0; /* of them */
 
-    l->from += rank * each + (rank < more ? rank : more);
-    l->end = l->from + each + (rank < more);
-    l->first = rank == 0;
-    l->last = rank == size - 1;
+    if (kind == SW_ENGINE_SGLANG)
+        first = size - more;
+    if (kind == SW_ENGINE_VLLM && more > 0)
+        first = size - 1 - more; /* the last stage has the head already */
+    return stage <= first ? 0 : stage - first < more ? stage - first : more;
 }
 
-/* Whether the stage has the parameter of this name, of a rule without layers. */
-static bool stage_has(const struct listing *l, const char *name)
+static void cut_stage(struct stage *s, enum sw_engine_kind kind, const struct sw_group *pp)
 {
-    int64_t values[SW_RULE_VARIABLES_MAX];
+    const int64_t size = pp->size ? pp->size : 1, rank = pp->rank, n = s->end - s->from;
+    const int64_t each = n / size, from = s->from;
+
+    s->from = from + rank * each + longer_before(kind, rank, size, n % size);
+    s->end = from + (rank + 1) * each + longer_before(kind, rank + 1, size, n % size);
+    s->first = rank == 0;
+    s->last = rank == size - 1;
+}
+
+static bool in_stage(const struct listing *l, const struct sw_model_rule *r, const int64_t *values)
+{
+    const struct stage *s = &l->stages[r->rule->head.draft];
+    const uint32_t index = (uint32_t)(r - l->m->parameters);
+
+    if (r->layer >= 0)
+        return values[r->layer] >= s->from && values[r->layer] < s->end;
+    if (r->staged)
+        return true; /* its `when` has decided */
+    return index < s->first_layered ? s->first : s->last;
+}
+
+/* The rule that has the parameter of this name; NULL = none. */
+static const struct sw_model_rule *rule_of(
+    const struct listing *l, const char *name, int64_t *values)
+{
+    const struct sw_model *m = l->m;
     struct sw_name n;
     uint32_t i;
 
-    if (l->first && l->last)
-        return true;
     if (!sw_name_read(name, strlen(name), &n))
-        return false;
-    i = sw_pattern_index_find(&l->m->names, &n, UINT32_MAX, values);
-    if (i == UINT32_MAX)
-        return false;
-    if (l->m->parameters[i].layer >= 0) {
-        const int64_t layer = values[l->m->parameters[i].layer];
+        return NULL;
+    for (i = sw_pattern_index_find(&m->names, &n, UINT32_MAX, values); i != UINT32_MAX;
+         i = sw_pattern_index_find(&m->names, &n, i, values))
+        if (sw_rule_applies(&m->parameters[i], l->at, values, NULL) == 1)
+            return &m->parameters[i];
+    return NULL;
+}
 
-        return layer >= l->from && layer < l->end;
-    }
-    return i < l->first_layered ? l->first : l->last;
+static bool stage_has(const struct listing *l, const char *name)
+{
+    int64_t values[SW_RULE_VARIABLES_MAX];
+    const struct sw_model_rule *r = rule_of(l, name, values);
+
+    return r && !r->rule->unlisted && in_stage(l, r, values);
 }
 
 /* ---- one parameter ---- */
@@ -168,6 +194,7 @@ static int give_if_there(
     const struct listing *l, const struct sw_model_rule *r, const int64_t *values)
 {
     struct sw_parameter_at p;
+    int64_t others[SW_RULE_VARIABLES_MAX];
     char name[SW_NAME_MAX + 1];
     int applies;
 
@@ -176,13 +203,13 @@ static int give_if_there(
     p.rule = r;
     p.name = name;
     memset(p.shape, 0, sizeof(p.shape));
-    memset(p.values, 0, sizeof(p.values));
     memcpy(p.values, values, SW_RULE_FOR_MAX * sizeof(*values));
     applies = sw_rule_applies(r, l->at, p.values, l->e);
-    if (applies <= 0)
-        return applies;
-    (void)sw_pattern_print(&r->rule->pattern, p.values, name);
-    return give(l, &p);
+    if (applies <= 0 || !in_stage(l, r, p.values))
+        return applies < 0 ? applies : 0;
+    (void)sw_pattern_print(r->pattern, p.values, name);
+    /* Of several rules with this name the first counts. */
+    return rule_of(l, name, others) == r ? give(l, &p) : 0;
 }
 
 /* All of a rule, or of one layer. */
@@ -206,46 +233,45 @@ static int give_rule(const struct listing *l, const struct sw_model_rule *r, int
 
 /* ---- all ---- */
 
+static bool listed(const struct listing *l, const struct sw_model_rule *r, bool layered)
+{
+    return !r->dead && !r->rule->unlisted && r->rule->head.draft == l->draft &&
+           (r->layer >= 0) == layered;
+}
+
 static int give_unlayered(const struct listing *l, uint32_t from, uint32_t end)
 {
     int err = 0;
 
-    for (uint32_t i = from; !err && i < end; i++) {
-        const struct sw_model_rule *r = &l->m->parameters[i];
-
-        if (listed(l, r) && r->layer < 0)
-            err = give_rule(l, r, 0);
-    }
+    for (uint32_t i = from; !err && i < end; i++)
+        if (listed(l, &l->m->parameters[i], false))
+            err = give_rule(l, &l->m->parameters[i], 0);
     return err;
 }
 
-static int give_layers(const struct listing *l)
+static int give_layers(const struct listing *l, const struct stage *s)
 {
     int err = 0;
 
-    for (int64_t layer = l->from; layer < l->end; layer++)
-        for (uint32_t i = l->first_layered; i < l->m->n_parameters; i++) {
+    for (int64_t layer = s->from; layer < s->end; layer++)
+        for (uint32_t i = s->first_layered; !err && i < l->m->n_parameters; i++) {
             const struct sw_model_rule *r = &l->m->parameters[i];
 
-            if (!listed(l, r) || r->layer < 0)
-                continue;
-            if ((err = give_rule(l, r, layer)))
-                return err;
+            if (listed(l, r, true) && layer >= r->from[r->layer] &&
+                layer < r->from[r->layer] + r->count[r->layer])
+                err = give_rule(l, r, layer);
         }
-    return 0;
+    return err;
 }
 
 static int give_all(const struct listing *l)
 {
-    int err = 0;
+    const struct stage *s = &l->stages[l->draft];
+    int err = give_unlayered(l, 0, s->first_layered);
 
-    if (l->first)
-        err = give_unlayered(l, 0, l->first_layered);
     if (!err)
-        err = give_layers(l);
-    if (!err && l->last)
-        err = give_unlayered(l, l->first_layered, l->m->n_parameters);
-    return err;
+        err = give_layers(l, s);
+    return err ? err : give_unlayered(l, s->first_layered, l->m->n_parameters);
 }
 
 int sw_model_list(const struct sw_model *m, const struct sw_placement *at, bool draft,
@@ -258,13 +284,12 @@ int sw_model_list(const struct sw_model *m, const struct sw_placement *at, bool 
     if (pp->size && pp->rank >= pp->size)
         return sw_fail(e, SW_ERR_PLAN, "pp: rank %u of %u: expected a rank below the size",
             pp->rank, pp->size);
-    find_layers(&l);
-    cut_stage(&l);
+    l.stages[0] = find_layers(m, false);
+    cut_stage(&l.stages[0], m->kind, pp);
+    l.stages[1] = find_layers(m, true); /* all of the draft model is in the last stage */
     err = give_all(&l);
-    if (err || !draft || !l.last)
+    if (err || !draft || !l.stages[0].last)
         return err;
-    l.draft = true; /* the whole draft model is in the last stage */
-    find_layers(&l);
-    l.first = true;
+    l.draft = true;
     return give_all(&l);
 }

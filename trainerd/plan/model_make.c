@@ -106,7 +106,51 @@ int sw_model_ranges(
     return 0;
 }
 
+static int when_failed(struct sw_model_making *k, int err, const struct sw_rule_head *h,
+    const struct sw_rule_value *when)
+{
+    return err ? sw_rule_value_context(k->e, err, h, when) : 0;
+}
+
 /* ---- roles ---- */
+
+/* Sets the bits of those that exist. */
+static int make_existing(struct sw_model_making *k, const struct sw_model_role *role, bool *any)
+{
+    const struct sw_role *r = &role->r;
+    int64_t values[SW_RULE_FOR_MAX], exists = 1;
+    int err = sw_model_charge(k, (uint64_t)r->n_tensors * (role->when.x.n + 1));
+
+    *any = false;
+    for (uint32_t i = 0; !err && i < r->n_tensors; i++) {
+        if (role->when.x.nodes) {
+            sw_role_values(role, r->first_tensor + i, values);
+            err = sw_expression_evaluate(&role->when.x, values, &exists, k->e);
+            if (err)
+                return when_failed(k, err, &role->rule->head, &role->when);
+        }
+        if (!exists)
+            continue;
+        sw_bit_set(k->m->exists, r->first_tensor + i);
+        *any = true;
+    }
+    return err;
+}
+
+static int make_shape(struct sw_model_making *k, struct sw_model_role *role)
+{
+    const struct sw_rule_tensor *rule = role->rule;
+
+    for (uint32_t d = 0; d < role->r.ndim; d++) {
+        int64_t length;
+        int err = sw_model_number(k, &rule->head, &rule->shape[d], 0, 1, SHAPE_MAX, &length);
+
+        if (err)
+            return err;
+        role->r.shape[d] = (uint64_t)length;
+    }
+    return 0;
+}
 
 static int make_role(
     struct sw_model_making *k, const struct sw_rule_tensor *rule, struct sw_model_role *out)
@@ -114,6 +158,7 @@ static int make_role(
     const struct sw_rule_head *h = &rule->head;
     struct sw_role *r = &out->r;
     int64_t optional, n;
+    bool any;
     int err = sw_model_ranges(k, h, r->from, r->count);
 
     if (err || (err = sw_model_bind(k, h, &h->when, &out->when)) ||
@@ -135,36 +180,16 @@ static int make_role(
         return sw_fail(k->e, SW_ERR_LIMIT, "%s: [%s]: expected at most %u tensors in a model",
             h->at, h->header, SW_MODEL_TENSORS_MAX);
     r->n_tensors = (uint32_t)n;
+    err = make_existing(k, out, &any);
+    if (err)
+        return err;
+    if (!any) { /* what is not there needs no shape */
+        r->n_tensors = 0;
+        r->count[0] = 0;
+        return 0;
+    }
     k->m->n_tensors += r->n_tensors;
-    for (uint32_t d = 0; n && d < r->ndim; d++) { /* what is not there needs no shape */
-        int64_t length;
-
-        err = sw_model_number(k, h, &rule->shape[d], 0, 1, SHAPE_MAX, &length);
-        if (err)
-            return err;
-        r->shape[d] = (uint64_t)length;
-    }
-    return 0;
-}
-
-/* `when` of each tensor. */
-static int make_existing(struct sw_model_making *k, const struct sw_model_role *role)
-{
-    const struct sw_role *r = &role->r;
-    int64_t values[SW_RULE_FOR_MAX], exists = 1;
-    int err = sw_model_charge(k, (uint64_t)r->n_tensors * (role->when.x.n + 1));
-
-    for (uint32_t i = 0; !err && i < r->n_tensors; i++) {
-        if (role->when.x.nodes) {
-            sw_role_values(role, r->first_tensor + i, values);
-            err = sw_expression_evaluate(&role->when.x, values, &exists, k->e);
-        }
-        if (!err && exists)
-            sw_bit_set(k->m->exists, r->first_tensor + i);
-    }
-    return err && role->when.x.nodes && err != SW_ERR_LIMIT
-               ? sw_rule_value_context(k->e, err, &role->rule->head, &role->when)
-               : err;
+    return make_shape(k, out);
 }
 
 int sw_model_make_roles(struct sw_model_making *k)
@@ -176,14 +201,11 @@ int sw_model_make_roles(struct sw_model_making *k)
     m->roles = sw_arena_array(&m->arena, rules->n_tensors, sizeof(*m->roles));
     if (!m->roles)
         return sw_model_no_memory(k->e);
-    for (uint32_t i = 0; i < rules->n_tensors; i++)
-        if ((err = make_role(k, &rules->tensors[i], &m->roles[m->n_roles++])))
-            return err;
-    m->exists = sw_arena_array(&m->arena, m->n_tensors / 64 + 1, sizeof(*m->exists));
+    m->exists = sw_arena_array(&m->arena, SW_MODEL_TENSORS_MAX / 64, sizeof(*m->exists));
     if (!m->exists)
         return sw_model_no_memory(k->e);
-    for (uint32_t i = 0; !err && i < m->n_roles; i++)
-        err = make_existing(k, &m->roles[i]);
+    for (uint32_t i = 0; !err && i < rules->n_tensors; i++)
+        err = make_role(k, &rules->tensors[i], &m->roles[m->n_roles++]);
     return err;
 }
 
@@ -230,6 +252,57 @@ static int bind_parts(struct sw_model_making *k, const struct sw_rule_parameter 
     return err;
 }
 
+/* Whether `when` says something of the engine from variable `from` on (counted from its first). */
+static bool speaks_of(const struct sw_model_rule *r, uint32_t from, uint32_t end)
+{
+    const uint32_t own = r->rule->head.n_own;
+
+    for (uint32_t v = from; r->when.x.nodes && v < end; v++)
+        if (sw_expression_uses(&r->when.x, own + v))
+            return true;
+    return false;
+}
+
+/* Whether no parameter of the rule exists, whatever the engine is. */
+static int find_dead(struct sw_model_making *k, struct sw_model_rule *r)
+{
+    const uint64_t n = (uint64_t)(r->count[0] * r->count[1]);
+    int64_t values[SW_RULE_VARIABLES_MAX] = {0}, exists = 0;
+    int err = sw_model_charge(k, n * (r->when.x.n + 1));
+
+    r->dead = n == 0;
+    if (err || n == 0 || !r->when.x.nodes || speaks_of(r, 0, SW_RULE_ENGINE_MAX))
+        return err;
+    for (uint64_t i = 0; !exists && i < n; i++) {
+        values[0] = r->from[0] + (int64_t)(i / (uint64_t)r->count[1]);
+        values[1] = r->from[1] + (int64_t)(i % (uint64_t)r->count[1]);
+        err = sw_expression_evaluate(&r->when.x, values, &exists, k->e);
+        if (err)
+            return when_failed(k, err, &r->rule->head, &r->when);
+    }
+    r->dead = !exists;
+    return 0;
+}
+
+/* Its name, which tells each of them from the others. */
+static int choose_name(struct sw_model_making *k, struct sw_model_rule *r)
+{
+    const struct sw_rule_parameter *rule = r->rule;
+
+    r->pattern = &rule->pattern;
+    if (k->m->kind == SW_ENGINE_SGLANG && rule->sglang.text)
+        r->pattern = &rule->sglang;
+    if (k->m->kind == SW_ENGINE_VLLM && rule->vllm.text)
+        r->pattern = &rule->vllm;
+    for (uint32_t v = 0; v < rule->head.n_for; v++)
+        if (r->count[v] > 1 && !sw_pattern_holds(r->pattern, (int)v))
+            return sw_fail(k->e, SW_ERR_INVALID,
+                "%s: [%s]: expected '%s' in the name '%.100s', as it has %lld values",
+                rule->head.at, rule->head.header, rule->head.variables[v], r->pattern->text,
+                (long long)r->count[v]);
+    return 0;
+}
+
 static int make_parameter(
     struct sw_model_making *k, const struct sw_rule_parameter *rule, struct sw_model_rule *out)
 {
@@ -237,24 +310,28 @@ static int make_parameter(
     int64_t alias;
     int err = sw_model_ranges(k, h, out->from, out->count);
 
-    if (err || (err = sw_model_bind(k, h, &h->when, &out->when)) ||
-        (err = sw_model_number(
-             k, h, &rule->alias_when, rule->alias != NULL, INT64_MIN, INT64_MAX, &alias)))
-        return err;
     out->rule = rule;
-    out->alias = alias != 0;
     out->layer = -1;
-    for (uint32_t v = 0; v < h->n_for; v++)
-        if (strcmp(h->variables[v], "layer") == 0)
-            out->layer = (int)v;
+    if (err || (err = choose_name(k, out)))
+        return err;
     if (out->count[0] * out->count[1] > SW_MODEL_TENSORS_MAX)
         return sw_fail(k->e, SW_ERR_LIMIT, "%s: [%s]: expected at most %u parameters", h->at,
             h->header, SW_MODEL_TENSORS_MAX);
-    if (out->count[0] * out->count[1] == 0)
-        return 0; /* what else it says may make no sense for this model */
-    if (rule->stacked && (err = make_range(k, h, &rule->stack, &out->stack_from,
-                              &out->stack_count)))
+    if ((err = sw_model_bind(k, h, &h->when, &out->when)) || (err = find_dead(k, out)) ||
+        out->dead) /* what else it says may make no sense for this model */
         return err;
+    for (uint32_t v = 0; v < h->n_for; v++)
+        if (strcmp(h->variables[v], "layer") == 0)
+            out->layer = (int)v;
+    out->staged = speaks_of(out, SW_RULE_PP_FIRST, SW_RULE_PP_LAST + 1) ||
+                  speaks_of(out, SW_RULE_GROUPS + SW_GROUP_PP, SW_RULE_GROUPS + SW_GROUP_PP + 1);
+    err = sw_model_number(
+        k, h, &rule->alias_when, rule->alias != NULL, INT64_MIN, INT64_MAX, &alias);
+    if (!err && rule->stacked)
+        err = make_range(k, h, &rule->stack, &out->stack_from, &out->stack_count);
+    if (err)
+        return err;
+    out->alias = alias != 0;
     err = bind_parts(k, rule, rule->parts, rule->n_parts, &out->parts);
     return err ? err : bind_parts(k, rule, rule->extras, rule->n_extras, &out->extras);
 }
@@ -275,10 +352,10 @@ int sw_model_make_parameters(struct sw_model_making *k)
 
         if (rule->engine != SW_ENGINE_ANY && rule->engine != m->kind)
             continue;
-        err = make_parameter(k, rule, &m->parameters[m->n_parameters++]);
+        err = make_parameter(k, rule, &m->parameters[m->n_parameters]);
         if (err)
             return err;
-        sw_pattern_index_add(&m->names, &rule->pattern);
+        sw_pattern_index_add(&m->names, m->parameters[m->n_parameters++].pattern);
     }
     for (uint32_t i = 0; i < rules->n_derived; i++)
         sw_pattern_index_add(&m->derived, &rules->derived[i]);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a rank has of a parameter: its shape, and which run of each of its parts. */
+#include <stdio.h>
 #include <string.h>
 
 #include "common/error.h"
@@ -18,6 +19,17 @@ static int wrong(const struct sw_parameter_at *p, struct sw_error *e)
     return SW_ERR_PLAN;
 }
 
+static void fill_engine(const struct sw_placement *at, int64_t *values)
+{
+    const struct sw_group *pp = &at->at.of[SW_GROUP_PP];
+
+    values[SW_RULE_FUSED] = at->fused_shared_experts;
+    values[SW_RULE_PP_FIRST] = pp->rank == 0;
+    values[SW_RULE_PP_LAST] = pp->rank + 1 >= pp->size;
+    for (uint32_t g = 0; g < SW_GROUP_COUNT; g++)
+        values[SW_RULE_GROUPS + g] = at->at.of[g].size;
+}
+
 int sw_rule_applies(const struct sw_model_rule *r, const struct sw_placement *at, int64_t *values,
     struct sw_error *e)
 {
@@ -25,14 +37,17 @@ int sw_rule_applies(const struct sw_model_rule *r, const struct sw_placement *at
     int64_t applies = 1;
     int err;
 
-    for (uint32_t v = 0; v < h->n_for; v++)
+    if (r->dead)
+        return 0;
+    for (uint32_t v = 0; v < h->n_for; v++) {
+        if (!sw_pattern_holds(r->pattern, (int)v))
+            values[v] = r->from[v]; /* the only one */
         if (values[v] < r->from[v] || values[v] >= r->from[v] + r->count[v])
             return 0;
+    }
     if (r->rule->stacked)
         values[h->n_for] = 0;
-    values[h->n_variables - 1] = at->fused_shared_experts;
-    if (r->count[0] * r->count[1] == 0)
-        return 0;
+    fill_engine(at, &values[h->n_own]);
     if (!r->when.x.nodes)
         return 1;
     err = sw_expression_evaluate(&r->when.x, values, &applies, e);
@@ -111,7 +126,7 @@ static int split_part(const struct sw_parameter_at *p, struct sw_part_split *s, 
     const struct sw_role *r = &s->role->r;
     const struct sw_group *g = &p->at->at.of[s->part->group];
     struct cut c = {.size = g->size, .rank = g->rank, .group = sw_group_name(s->part->group)};
-    uint64_t padded, start, length;
+    uint64_t padded, start = 0, length = 0;
     int err;
 
     s->axis = s->part->axis == SW_AXIS_ROWS ? 0 : r->ndim - 1;

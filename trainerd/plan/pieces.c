@@ -114,7 +114,7 @@ static int no_rule(const struct making *k, const struct sw_model_rule *near)
     if (format)
         return refuse_format(k, format);
     sw_text_escape(shown, sizeof(shown), k->declared->name);
-    if (near && near->count[0] * near->count[1] == 0)
+    if (near && near->dead)
         return sw_fail(k->e, SW_ERR_PLAN,
             "parameter '%s': the rule %s has no such parameter for this config.json", shown,
             near->rule->head.at);

@@ -15,19 +15,12 @@
 
 struct sections { /* of all files, in their order */
     struct sw_rule_reading r;
-    uint32_t n, n_own; /* own: those of the file itself, for [layout] */
+    uint32_t n;
     struct sw_rule_section *items[SW_RULE_SECTIONS_MAX];
     struct sw_rule_section *own_layout;
 };
 
 /* ---- putting together ---- */
-
-static const char *engine_of(const struct sw_rule_section *s)
-{
-    const struct sw_rule_entry *entry = sw_rule_section_get(s, "engine");
-
-    return entry ? entry->value : "";
-}
 
 /* Definitions, skipped and derived names of several files are one list; a definition replaces the
  * one of the same name. */
@@ -51,26 +44,50 @@ static int merge(struct sections *all, struct sw_rule_section *into,
     return 0;
 }
 
-/* Puts a section of an including file where the included one with the same header is. */
-static int put_section(struct sections *all, struct sw_rule_section *s, uint32_t n_included)
+static bool insert(struct sections *all, uint32_t at, struct sw_rule_section *s)
 {
-    for (uint32_t i = 0; i < n_included; i++) {
-        struct sw_rule_section *old = all->items[i];
+    if (all->n == SW_RULE_SECTIONS_MAX)
+        return false;
+    memmove(&all->items[at + 1], &all->items[at], (all->n - at) * sizeof(*all->items));
+    all->items[at] = s;
+    all->n++;
+    return true;
+}
 
-        if (strcmp(old->header, s->header) != 0)
+/* Takes out what the including file replaces; returns the place of the first. */
+static uint32_t take_out(struct sections *all, const char *header)
+{
+    uint32_t n = 0, place = UINT32_MAX;
+
+    for (uint32_t i = 0; i < all->n; i++) {
+        if (strcmp(all->items[i]->header, header) == 0)
+            place = place == UINT32_MAX ? n : place;
+        else
+            all->items[n++] = all->items[i];
+    }
+    all->n = n;
+    return place;
+}
+
+/* Puts a section of a file where the included ones with the same header are, or at the end. */
+static int put_section(struct sections *all, struct sw_rule_section *s)
+{
+    uint32_t place = UINT32_MAX;
+
+    for (uint32_t i = 0; i < all->n; i++) {
+        if (strcmp(all->items[i]->header, s->header) != 0)
             continue;
         if (s->kind != SW_SECTION_TENSOR && s->kind != SW_SECTION_PARAMETER)
-            return merge(all, old, s);
-        /* One for all engines is replaced by any; one for an engine only by that engine's. */
-        if (*engine_of(old) && *engine_of(s) && strcmp(engine_of(old), engine_of(s)) != 0)
-            continue;
-        all->items[i] = s;
-        return 0;
+            return merge(all, all->items[i], s);
+        if (all->items[i]->fresh)
+            place = i + 1; /* another one of the same file */
     }
-    if (all->n == SW_RULE_SECTIONS_MAX)
+    if (place == UINT32_MAX)
+        place = take_out(all, s->header);
+    s->fresh = true;
+    if (!insert(all, place == UINT32_MAX ? all->n : place, s))
         return sw_fail(all->r.e, SW_ERR_LIMIT, "%s:%u: expected at most %d sections in all files",
             s->file, s->line, SW_RULE_SECTIONS_MAX);
-    all->items[all->n++] = s;
     return 0;
 }
 
@@ -132,7 +149,6 @@ static int read_file(struct sections *all, const char *file, const char *text, s
     uint32_t depth)
 {
     struct sw_rule_file *f;
-    uint32_t n_included;
     int err;
 
     if (all->r.n_files == SW_RULE_FILES_MAX)
@@ -146,15 +162,16 @@ static int read_file(struct sections *all, const char *file, const char *text, s
     err = sw_rule_file_read(&all->r, file, text, length, f);
     if (!err)
         err = include_all(all, f, depth);
-    n_included = all->n;
     for (uint32_t i = 0; !err && i < f->n; i++) {
         struct sw_rule_section *s = f->sections[i];
 
         if (s->kind != SW_SECTION_LAYOUT)
-            err = put_section(all, s, n_included);
+            err = put_section(all, s);
         else if (depth == 0)
             all->own_layout = s;
     }
+    for (uint32_t i = 0; i < all->n; i++)
+        all->items[i]->fresh = false;
     free(f);
     return err;
 }

@@ -10,11 +10,19 @@
 
 #define SW_RULE_FOR_MAX 2
 #define SW_RULE_SHAPE_MAX 4
-#define SW_RULE_VARIABLES_MAX 4 /* of `for`, of `stack`, and the engine's own number */
 #define SW_SCALE_SUFFIX "_scale_inv"
 
-/* The engine's number of extra slots, which `when` of a parameter may use. */
-#define SW_RULE_FUSED "fused_shared_experts"
+/* What expressions of a parameter may use of the rank, after its own variables; then the sizes of all
+ * groups. */
+enum sw_rule_engine_variable {
+    SW_RULE_FUSED, /* fused_shared_experts */
+    SW_RULE_PP_FIRST,
+    SW_RULE_PP_LAST,
+    SW_RULE_GROUPS,
+    SW_RULE_ENGINE_MAX = SW_RULE_GROUPS + SW_GROUP_COUNT
+};
+
+#define SW_RULE_VARIABLES_MAX (SW_RULE_FOR_MAX + 1 + SW_RULE_ENGINE_MAX)
 
 struct sw_rule_value { /* an expression, and where it is written */
     struct sw_expression x; /* x.nodes is NULL when it was not given */
@@ -32,7 +40,8 @@ struct sw_rule_head { /* what [tensor] and [parameter] have in common */
     const char *at;     /* "FILE:LINE" */
     uint32_t n_for;
     struct sw_rule_range ranges[SW_RULE_FOR_MAX];
-    uint32_t n_variables; /* those of `for` first */
+    uint32_t n_variables; /* those of `for` first, then of `stack` */
+    uint32_t n_own;       /* of these; the rest are the engine's */
     const char *variables[SW_RULE_VARIABLES_MAX];
     struct sw_rule_value when;
     enum sw_dtype dtype; /* INVALID: the model's */
@@ -74,10 +83,11 @@ struct sw_rule_part {
 struct sw_rule_parameter {
     struct sw_rule_head head;
     enum sw_engine_kind engine; /* ANY: all */
-    struct sw_pattern pattern;
+    struct sw_pattern pattern;      /* the section's name */
+    struct sw_pattern sglang, vllm; /* another name there; text is NULL when it is not given */
     uint32_t n_parts, n_extras;
     struct sw_rule_part *parts, *extras;
-    bool stacked, quantise;
+    bool stacked, quantise, unlisted;
     struct sw_rule_range stack; /* its variable is number head.n_for */
     enum sw_group_kind stack_group;
     const char *alias; /* as written; NULL = none */

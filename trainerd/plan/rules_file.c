@@ -316,14 +316,6 @@ static int take_value(void *user, const char *section, const char *name, const c
 
 /* ---- the whole ---- */
 
-static bool same_engine(const struct sw_rule_section *a, const struct sw_rule_section *b)
-{
-    const struct sw_rule_entry *x = sw_rule_section_get(a, "engine"),
-                               *y = sw_rule_section_get(b, "engine");
-
-    return !x || !y || strcmp(x->value, y->value) == 0;
-}
-
 static int check_headers(const struct lines *l)
 {
     const struct sw_rule_file *f = l->out;
@@ -332,7 +324,7 @@ static int check_headers(const struct lines *l)
         for (uint32_t j = 0; j < i; j++) {
             const struct sw_rule_section *s = f->sections[i], *t = f->sections[j];
 
-            if (strcmp(s->header, t->header) == 0 && same_engine(s, t)) {
+            if (s->kind != SW_SECTION_PARAMETER && strcmp(s->header, t->header) == 0) {
                 sw_fail(l->r->e, SW_ERR_INVALID,
                     "expected this section once, found it in line %u too", t->line);
                 return sw_rule_context(l->r->e, SW_ERR_INVALID, s, NULL);

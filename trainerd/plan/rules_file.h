@@ -32,6 +32,7 @@ struct sw_rule_section {
     const char *name;   /* "gate", or "" */
     const char *file;
     uint32_t line;
+    bool fresh; /* of the file that is being put into those that it includes */
     uint32_t n, size;
     struct sw_rule_entry *entries; /* in the arena */
 };
@@ -51,8 +52,7 @@ struct sw_rule_reading { /* all files together */
 };
 
 /*
- * The sections of one file, without what it includes; each header once, but for parameters that
- * different engines have. Values of one key on several lines are one entry each where the key can be
+ * The sections of one file, without what it includes; each header once, but for parameters. Values of one key on several lines are one entry each where the key can be
  * given several times, else joined.
  */
 int sw_rule_file_read(struct sw_rule_reading *r, const char *file, const char *text, size_t length,

@@ -9,7 +9,7 @@
 #define PARTS_MAX 64
 
 static const char *const parameter_keys[] = {"engine", "for", "when", "dtype", "draft", "part",
-    "stack", "extra", "quantise", "alias", NULL};
+    "stack", "extra", "quantise", "alias", "sglang", "vllm", "listed", NULL};
 
 /* ---- GROUP and SPLIT ---- */
 
@@ -232,18 +232,51 @@ static int parse_alias(struct sw_rule_parsing *p, struct sw_rule_parameter *out)
     return err ? err : sw_rule_parse_end(p, text);
 }
 
-static int parse_name(struct sw_rule_parsing *p, struct sw_rule_parameter *out)
+static int parse_name(struct sw_rule_parsing *p, const char *name, const struct sw_rule_head *h,
+    struct sw_pattern *out)
+{
+    int err = sw_rule_parse_pattern(p, name, h, out);
+
+    if (!err && h->draft != (strncmp(name, "draft/", 6) == 0))
+        return sw_rule_expected(
+            p, "a name that begins with 'draft/', and 'draft = yes', together", name);
+    return err;
+}
+
+static int parse_names(struct sw_rule_parsing *p, struct sw_rule_parameter *out)
 {
     int err;
 
     p->entry = NULL;
-    err = sw_rule_parse_pattern(p, p->section->name, &out->head, &out->pattern);
-    for (uint32_t v = 0; !err && v < out->head.n_for; v++)
-        if (!sw_pattern_holds(&out->pattern, (int)v))
-            return sw_rule_expected(p, "every variable of `for` in the name", p->section->name);
-    if (!err && out->head.draft != (strncmp(p->section->name, "draft/", 6) == 0))
-        return sw_rule_expected(
-            p, "a name that begins with 'draft/', and 'draft = yes', together", p->section->name);
+    err = parse_name(p, p->section->name, &out->head, &out->pattern);
+    if (!err && sw_rule_find(p, "sglang"))
+        err = parse_name(p, p->entry->value, &out->head, &out->sglang);
+    if (!err && sw_rule_find(p, "vllm"))
+        err = parse_name(p, p->entry->value, &out->head, &out->vllm);
+    return err;
+}
+
+static void add_engine_variables(struct sw_rule_head *h)
+{
+    static const char *const names[SW_RULE_GROUPS] = {
+        [SW_RULE_FUSED] = "fused_shared_experts",
+        [SW_RULE_PP_FIRST] = "pp_first",
+        [SW_RULE_PP_LAST] = "pp_last",
+    };
+
+    h->n_own = h->n_variables;
+    for (uint32_t i = 0; i < SW_RULE_GROUPS; i++)
+        h->variables[h->n_variables++] = names[i];
+    for (uint32_t g = 0; g < SW_GROUP_COUNT; g++)
+        h->variables[h->n_variables++] = sw_group_name((enum sw_group_kind)g);
+}
+
+static int parse_listed(struct sw_rule_parsing *p, bool *unlisted)
+{
+    bool listed = true;
+    int err = sw_rule_find(p, "listed") ? sw_rule_parse_yes(p, "listed", &listed) : 0;
+
+    *unlisted = !listed;
     return err;
 }
 
@@ -253,7 +286,7 @@ int sw_rule_parse_parameter(struct sw_rule_parsing *p, struct sw_rule_parameter 
     int err = sw_rule_check_keys(p, parameter_keys);
 
     if (err || (err = sw_rule_parse_head(p, h)) || (err = parse_engine(p, out)) ||
-        (err = parse_stack(p, out)) || (err = parse_name(p, out)))
+        (err = parse_stack(p, out)) || (err = parse_names(p, out)))
         return err;
     err = parse_parts(p, "part", h, h->n_variables, &out->parts, &out->n_parts);
     if (!err)
@@ -265,7 +298,9 @@ int sw_rule_parse_parameter(struct sw_rule_parsing *p, struct sw_rule_parameter 
         return sw_fail(p->e, SW_ERR_INVALID, "expected a key 'part'");
     if (out->n_extras && !out->stacked)
         return sw_fail(p->e, SW_ERR_INVALID, "expected 'stack' with 'extra'");
-    h->variables[h->n_variables++] = SW_RULE_FUSED;
+    add_engine_variables(h);
     err = sw_rule_parse_yes(p, "quantise", &out->quantise);
+    if (!err)
+        err = parse_listed(p, &out->unlisted);
     return err ? err : parse_alias(p, out);
 }

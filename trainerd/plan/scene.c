@@ -188,7 +188,7 @@ static void place_vllm(const struct sw_engine_spec *s, uint32_t rank, struct sw_
         experts ? (struct sw_group){0, 1} : (struct sw_group){d * tp + r, dp * tp};
 }
 
-static int place(
+int sw_scene_place(
     const struct sw_engine_spec *s, uint32_t rank, struct sw_placement *out, struct sw_error *e)
 {
     *out = (struct sw_placement){.kind = s->kind,
@@ -228,6 +228,16 @@ static int check_engine(const struct sw_engine_spec *s, uint64_t *world, struct 
     return 0;
 }
 
+int sw_scene_engine_world(const struct sw_engine_spec *s, uint32_t *world, struct sw_error *e)
+{
+    uint64_t n;
+    const int err = check_engine(s, &n, e);
+
+    if (!err)
+        *world = (uint32_t)n;
+    return err;
+}
+
 /* ---- all engines ---- */
 
 static int name_engine(struct sw_arena *a, uint32_t i, const char **name)
@@ -258,7 +268,7 @@ static int make_engine(struct sw_scene *s, const struct sw_model *m, const struc
     for (uint32_t r = 0; !err && r < world; r++) {
         const struct list *list = NULL;
 
-        err = place(x, r, &places[r], e);
+        err = sw_scene_place(x, r, &places[r], e);
         if (!err)
             err = find_list(&lists, m, &places[r], x->draft, &list, e);
         if (!err)
@@ -309,7 +319,7 @@ int sw_scene_make(const struct sw_model *model, const struct sw_trainer_spec *tr
     struct sw_scene s = {0};
     int err = sw_scene_trainers(model, trainer, &s, e);
 
-    if (!err)
+    if (!err && engine)
         err = add_engines(&s, model, engine, e);
     if (err) {
         sw_scene_clear(&s);

@@ -43,6 +43,11 @@ struct sw_engine_spec {
     bool draft;
 };
 
+/* Ranks of one engine, and where its rank stands. SW_ERR_INVALID as above. */
+int sw_scene_engine_world(const struct sw_engine_spec *spec, uint32_t *world, struct sw_error *e);
+int sw_scene_place(
+    const struct sw_engine_spec *spec, uint32_t rank, struct sw_placement *out, struct sw_error *e);
+
 struct sw_scene {
     uint32_t n_ranks, n_targets;
     struct sw_plan_rank *ranks;
@@ -52,7 +57,7 @@ struct sw_scene {
 
 /*
  * SW_ERR_INVALID names numbers that don't fit each other (world % pp, tp % ep, ...); errors of the
- * model are passed on. The model must outlive the scene.
+ * model are passed on. The model must outlive the scene. `engine` NULL: trainers only.
  */
 int sw_scene_make(const struct sw_model *model, const struct sw_trainer_spec *trainer,
     const struct sw_engine_spec *engine, struct sw_scene *scene, struct sw_error *e);
