@@ -41,6 +41,11 @@ bool sw_model_exists(const struct sw_model *m, uint32_t tensor)
     return sw_bit(m->exists, tensor);
 }
 
+bool sw_model_optional(const struct sw_model *m, uint32_t tensor)
+{
+    return sw_bit(m->optional, tensor);
+}
+
 uint32_t sw_role_tensor(const struct sw_model_role *r, const int64_t *values)
 {
     int64_t n = 0;
