@@ -204,7 +204,7 @@ START_TEST(ranks_take_every_tensor_whole)
         for (uint32_t tp = 0; tp < c->tp; tp++)
             check_rank(c, m, tp, pp, &taken);
     for (uint32_t i = 0; i < sw_model_tensors(m); i++) {
-        const struct sw_role *role = sw_model_role(m, sw_model_role_of(m, i));
+        const struct sw_tensor_role *role = sw_model_role(m, sw_model_role_of(m, i));
 
         /* Optional are what MTP layers repeat of the target model, and a tied head. */
         if (sw_model_exists(m, i) && !role->optional)

@@ -52,7 +52,7 @@ static struct totals count(const struct sw_model *m)
     uint8_t *seen = calloc(sw_model_stored(m) + 1, 1);
 
     for (uint32_t i = 0; i < sw_model_tensors(m); i++) {
-        const struct sw_role *role = sw_model_role(m, sw_model_role_of(m, i));
+        const struct sw_tensor_role *role = sw_model_role(m, sw_model_role_of(m, i));
         uint64_t origin[SW_MAX_DIMS];
         uint32_t stored;
 
@@ -201,7 +201,7 @@ START_TEST(tensors_lie_within_what_is_stored)
     struct sw_model *m = open_model(models[_i].layout, models[_i].config, SW_ENGINE_SGLANG);
 
     for (uint32_t i = 0; i < sw_model_tensors(m); i++) {
-        const struct sw_role *role = sw_model_role(m, sw_model_role_of(m, i));
+        const struct sw_tensor_role *role = sw_model_role(m, sw_model_role_of(m, i));
         uint64_t origin[SW_MAX_DIMS];
         uint32_t stored;
 
