@@ -11,7 +11,7 @@ uint32_t sw_model_roles(const struct sw_model *m)
     return m->n_roles;
 }
 
-const struct sw_role *sw_model_role(const struct sw_model *m, uint32_t role)
+const struct sw_tensor_role *sw_model_role(const struct sw_model *m, uint32_t role)
 {
     return &m->roles[role].r;
 }

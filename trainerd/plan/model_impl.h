@@ -16,7 +16,7 @@ struct sw_way { /* one way to store the tensors of a role */
 };
 
 struct sw_model_role { /* the role first: what sw_model_role gives */
-    struct sw_role r;
+    struct sw_tensor_role r;
     const struct sw_rule_tensor *rule;
     struct sw_rule_value when, optional;
     uint32_t n_ways;

@@ -119,7 +119,7 @@ int sw_model_ranges(
 static int mark(struct sw_model_making *k, const struct sw_model_role *role,
     const struct sw_rule_value *condition, bool otherwise, uint64_t *bits, bool *any)
 {
-    const struct sw_role *r = &role->r;
+    const struct sw_tensor_role *r = &role->r;
     int64_t values[SW_RULE_FOR_MAX], holds = otherwise;
     int err = sw_model_charge(k, (uint64_t)r->n_tensors * (condition->x.n + 1));
 
@@ -158,7 +158,7 @@ static int make_role(
     struct sw_model_making *k, const struct sw_rule_tensor *rule, struct sw_model_role *out)
 {
     const struct sw_rule_head *h = &rule->head;
-    struct sw_role *r = &out->r;
+    struct sw_tensor_role *r = &out->r;
     int64_t n;
     bool any;
     int err = sw_model_ranges(k, h, r->from, r->count);
@@ -218,7 +218,7 @@ int sw_model_make_roles(struct sw_model_making *k)
 static int bind_part(struct sw_model_making *k, const struct sw_rule_head *h,
     struct sw_rule_part *part, bool quantise)
 {
-    const struct sw_role *first = &k->m->roles[part->choices[0].tensor].r;
+    const struct sw_tensor_role *first = &k->m->roles[part->choices[0].tensor].r;
     int err;
 
     for (uint32_t c = 0; c < part->n_choices; c++) {

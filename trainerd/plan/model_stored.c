@@ -66,7 +66,7 @@ static uint32_t find_family(
 static int stored_shape(struct sw_model_making *k, const struct sw_model_role *role,
     const struct sw_rule_stored *rule, struct sw_stored *s)
 {
-    const struct sw_role *r = &role->r;
+    const struct sw_tensor_role *r = &role->r;
 
     s->dtype = r->dtype;
     s->draft = r->draft;

@@ -297,7 +297,7 @@ static int find_choice(struct making *k, const struct sw_rule_part *part,
 static int no_tensor(const struct making *k, const struct sw_part_split *s)
 {
     const struct sw_rule_choice *choice = &s->part->choices[0];
-    const struct sw_role *r = &k->p.m->roles[choice->tensor].r;
+    const struct sw_tensor_role *r = &k->p.m->roles[choice->tensor].r;
     char name[200], index[80] = "";
     size_t n = 0;
 
