@@ -95,7 +95,7 @@ static int make(struct plan_ranks *ranks, const struct plan_targets *t, struct p
     struct sw_plan_notes *notes, struct sw_error *e)
 {
     static const struct sw_plan_options options = {.assignment = SW_ASSIGN_BALANCED};
-    struct plan *p;
+    struct plan *p = NULL;
     int err = plan_new(ranks, t, &p, e);
 
     if (err)
