@@ -27,8 +27,16 @@ DEEPSEEK = {
     "kv_lora_rank": 128, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
     "moe_layer_freq": 1, "scoring_func": "sigmoid", "topk_method": "noaux_tc",
     "rms_norm_eps": 1e-6, "vocab_size": 1001, "n_routed_experts": 8}
-FP8 = {"quantization_config": {"activation_scheme": "dynamic", "fmt": "e4m3", "quant_method": "fp8",
-                               "weight_block_size": [128, 128]}}
+
+def fp8(config):
+    """quantization_config of an FP8 checkpoint; like published ones it lists what is not quantised."""
+    layers = config["num_hidden_layers"] + (config.get("num_nextn_predict_layers") or 0)
+    return {"activation_scheme": "dynamic", "fmt": "e4m3", "quant_method": "fp8",
+            "weight_block_size": [128, 128], "modules_to_not_convert": ["lm_head"] + [
+                f"model.layers.{layer}.{module}" for layer in range(layers)
+                for module in ("input_layernorm", "mlp.gate", "post_attention_layernorm")]}
+
+
 
 SMALL = {
     "llama": {
@@ -97,7 +105,7 @@ SMALL = {
         "q_lora_rank": 256, "n_group": 4, "topk_group": 2, "num_nextn_predict_layers": 1,
         "_mtp_has_embed_and_head_copies": True},
     "deepseek-v3-fp8": {
-        **DEEPSEEK, **FP8, "architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3",
+        **DEEPSEEK, "architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3",
         "q_lora_rank": 256, "num_nextn_predict_layers": 1, "num_hidden_layers": 2,
         "_mtp_has_embed_and_head_copies": True},
     "moonlight": {
@@ -119,7 +127,8 @@ COMMON = {"hidden_act": "silu", "max_position_embeddings": 4096, "rope_theta": 1
 
 
 def small_config(name):
-    return {**COMMON, **SMALL[name]}
+    config = {**COMMON, **SMALL[name]}
+    return {**config, "quantization_config": fp8(config)} if name.endswith("-fp8") else config
 
 
 # ---- what a checkpoint has ----
@@ -259,7 +268,7 @@ def checkpoint_tensors(config, style="split"):
 
 def random_tensors(config, style="split", seed=0):
     """name -> (dtype, shape, bytes); with rows of very different size, zeros, and nothing that is not
-    finite. A head that is tied to the embedding has its values."""
+    finite. A head that is tied to the embedding has its values, MTP layers' copies those of theirs."""
     import numpy as np
 
     from formats import KEPT_AS, f32_to_bf16, f32_to_f16, quantise
@@ -279,6 +288,11 @@ def random_tensors(config, style="split", seed=0):
         found[name] = (dtype, tuple(shape), bits.astype(KEPT_AS[dtype], copy=False).tobytes())
     if config.get("tie_word_embeddings") and "lm_head.weight" in found:
         found["lm_head.weight"] = found["model.embed_tokens.weight"]
+    for name in found:
+        if name.endswith("shared_head.head.weight"):
+            found[name] = found["lm_head.weight"]
+        elif name.endswith(".embed_tokens.weight"):
+            found[name] = found["model.embed_tokens.weight"]
     return found
 
 

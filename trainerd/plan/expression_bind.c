@@ -8,6 +8,7 @@
 #include "trainerd/plan/expression_node.h"
 
 #define BIND_DEPTH_MAX 600 /* nodes below each other, definitions included */
+#define BIND_WORK 50       /* of binding a node, in evaluations of one */
 
 /* The definitions that are being worked out, the innermost first. */
 struct defining {
@@ -236,9 +237,9 @@ static int bind_holds(struct binding *b, const struct sw_expression *x,
 
     if (err)
         return err;
-    if (n >= *b->scope->work)
+    if (n * BIND_WORK >= *b->scope->work)
         return sw_fail(b->e, SW_ERR_LIMIT, "the rules are too much work");
-    *b->scope->work -= n;
+    *b->scope->work -= n * BIND_WORK;
     list = sw_arena_array(b->arena, n, sizeof(*list));
     if (!list)
         return sw_fail(b->e, SW_ERR_NOMEM, "no memory for a list of config.json");
@@ -363,9 +364,9 @@ static int bind(struct binding *b, const struct sw_expression *x, uint32_t from,
     const uint32_t start = b->n;
     int err;
 
-    if (*b->scope->work == 0)
+    if (*b->scope->work < BIND_WORK)
         return sw_fail(b->e, SW_ERR_LIMIT, "the rules are too much work");
-    --*b->scope->work;
+    *b->scope->work -= BIND_WORK;
     if (++b->depth > BIND_DEPTH_MAX)
         return sw_fail(b->e, SW_ERR_LIMIT, "expected definitions that are less nested");
     err = bind_node(b, x, &x->nodes[from], in, node);

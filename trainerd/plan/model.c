@@ -11,7 +11,7 @@ uint32_t sw_model_roles(const struct sw_model *m)
     return m->n_roles;
 }
 
-const struct sw_role *sw_model_role(const struct sw_model *m, uint32_t role)
+const struct sw_tensor_role *sw_model_role(const struct sw_model *m, uint32_t role)
 {
     return &m->roles[role].r;
 }
@@ -39,6 +39,11 @@ uint32_t sw_model_role_of(const struct sw_model *m, uint32_t tensor)
 bool sw_model_exists(const struct sw_model *m, uint32_t tensor)
 {
     return sw_bit(m->exists, tensor);
+}
+
+bool sw_model_optional(const struct sw_model *m, uint32_t tensor)
+{
+    return sw_bit(m->optional, tensor);
 }
 
 uint32_t sw_role_tensor(const struct sw_model_role *r, const int64_t *values)

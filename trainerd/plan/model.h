@@ -78,14 +78,15 @@ void sw_model_free(struct sw_model *m);
 
 enum sw_axis { SW_AXIS_NONE = 0, SW_AXIS_ROWS = 1, SW_AXIS_COLUMNS = 2 };
 
-struct sw_role {
+struct sw_tensor_role {
     const char *name; /* the section's word */
     const char *rule; /* "FILE:LINE", for messages */
     enum sw_dtype dtype;
     uint32_t ndim;
     uint64_t shape[SW_MAX_DIMS];
     enum sw_axis trainer;
-    bool draft, optional;
+    bool draft;
+    bool optional;        /* a checkpoint may lack some of its tensors: sw_model_optional */
     bool expert;          /* has a variable `expert`; it is the last one then */
     uint32_t first_tensor; /* its tensors are first_tensor .. + n_tensors - 1, the last variable
                             * fastest; some of them may not exist (`when`) */
@@ -95,10 +96,11 @@ struct sw_role {
 };
 
 uint32_t sw_model_roles(const struct sw_model *m);
-const struct sw_role *sw_model_role(const struct sw_model *m, uint32_t role);
+const struct sw_tensor_role *sw_model_role(const struct sw_model *m, uint32_t role);
 uint32_t sw_model_tensors(const struct sw_model *m); /* of all roles */
 uint32_t sw_model_role_of(const struct sw_model *m, uint32_t tensor);
-bool sw_model_exists(const struct sw_model *m, uint32_t tensor); /* `when` */
+bool sw_model_exists(const struct sw_model *m, uint32_t tensor);   /* `when` */
+bool sw_model_optional(const struct sw_model *m, uint32_t tensor); /* of one that exists */
 
 /* ---- stored names ---- */
 

@@ -16,9 +16,9 @@ struct sw_way { /* one way to store the tensors of a role */
 };
 
 struct sw_model_role { /* the role first: what sw_model_role gives */
-    struct sw_role r;
+    struct sw_tensor_role r;
     const struct sw_rule_tensor *rule;
-    struct sw_rule_value when;
+    struct sw_rule_value when, optional;
     uint32_t n_ways;
     struct sw_way *ways;
     bool quantised; /* a parameter made of it may be FP8 */
@@ -62,7 +62,7 @@ struct sw_model {
 
     uint32_t n_roles, n_tensors;
     struct sw_model_role *roles;
-    uint64_t *exists; /* bits, by tensor */
+    uint64_t *exists, *optional; /* bits, by tensor */
 
     uint32_t n_families, n_stored;
     struct sw_family *families;

@@ -7,7 +7,9 @@
 #include "trainerd/plan/model_impl.h"
 
 #define MEMORY_MAX ((size_t)512 << 20)
-#define WORK_MAX UINT64_C(400000000)
+#define WORK_MAX UINT64_C(200000000) /* evaluations of a node: some seconds at most */
+#define LAYER_MAX 65535
+#define SAME_NAME_MAX 64 /* rules whose names differ in numbers only */
 #define SHAPE_MAX ((int64_t)1 << 40) /* elements along a dimension */
 
 int sw_model_no_memory(struct sw_error *e)
@@ -23,14 +25,19 @@ int sw_model_charge(struct sw_model_making *k, uint64_t steps)
     return 0;
 }
 
+static int compare_definitions(const void *a, const void *b)
+{
+    return strcmp(((const struct sw_rule_definition *)a)->name,
+        ((const struct sw_rule_definition *)b)->name);
+}
+
 static const struct sw_expression *find_definition(void *arg, const char *name)
 {
     const struct sw_rules *r = arg;
+    const struct sw_rule_definition key = {.name = name}, *found;
 
-    for (uint32_t i = 0; i < r->n_definitions; i++)
-        if (strcmp(r->definitions[i].name, name) == 0)
-            return &r->definitions[i].value.x;
-    return NULL;
+    found = bsearch(&key, r->definitions, r->n_definitions, sizeof(key), compare_definitions);
+    return found ? &found->value.x : NULL;
 }
 
 int sw_model_bind(struct sw_model_making *k, const struct sw_rule_head *head,
@@ -106,32 +113,27 @@ int sw_model_ranges(
     return 0;
 }
 
-static int when_failed(struct sw_model_making *k, int err, const struct sw_rule_head *h,
-    const struct sw_rule_value *when)
-{
-    return err ? sw_rule_value_context(k->e, err, h, when) : 0;
-}
-
 /* ---- roles ---- */
 
-/* Sets the bits of those that exist. */
-static int make_existing(struct sw_model_making *k, const struct sw_model_role *role, bool *any)
+/* Sets the bit of each tensor where the condition holds; `otherwise` where there is none. */
+static int mark(struct sw_model_making *k, const struct sw_model_role *role,
+    const struct sw_rule_value *condition, bool otherwise, uint64_t *bits, bool *any)
 {
-    const struct sw_role *r = &role->r;
-    int64_t values[SW_RULE_FOR_MAX], exists = 1;
-    int err = sw_model_charge(k, (uint64_t)r->n_tensors * (role->when.x.n + 1));
+    const struct sw_tensor_role *r = &role->r;
+    int64_t values[SW_RULE_FOR_MAX], holds = otherwise;
+    int err = sw_model_charge(k, (uint64_t)r->n_tensors * (condition->x.n + 1));
 
     *any = false;
     for (uint32_t i = 0; !err && i < r->n_tensors; i++) {
-        if (role->when.x.nodes) {
+        if (condition->x.nodes) {
             sw_role_values(role, r->first_tensor + i, values);
-            err = sw_expression_evaluate(&role->when.x, values, &exists, k->e);
+            err = sw_expression_evaluate(&condition->x, values, &holds, k->e);
             if (err)
-                return when_failed(k, err, &role->rule->head, &role->when);
+                return sw_rule_value_context(k->e, err, &role->rule->head, condition);
         }
-        if (!exists)
+        if (!holds)
             continue;
-        sw_bit_set(k->m->exists, r->first_tensor + i);
+        sw_bit_set(bits, r->first_tensor + i);
         *any = true;
     }
     return err;
@@ -156,13 +158,13 @@ static int make_role(
     struct sw_model_making *k, const struct sw_rule_tensor *rule, struct sw_model_role *out)
 {
     const struct sw_rule_head *h = &rule->head;
-    struct sw_role *r = &out->r;
-    int64_t optional, n;
+    struct sw_tensor_role *r = &out->r;
+    int64_t n;
     bool any;
     int err = sw_model_ranges(k, h, r->from, r->count);
 
     if (err || (err = sw_model_bind(k, h, &h->when, &out->when)) ||
-        (err = sw_model_number(k, h, &rule->optional, 0, INT64_MIN, INT64_MAX, &optional)))
+        (err = sw_model_bind(k, h, &rule->optional, &out->optional)))
         return err;
     out->rule = rule;
     r->name = rule->name;
@@ -171,7 +173,6 @@ static int make_role(
     r->ndim = rule->ndim;
     r->trainer = rule->trainer;
     r->draft = h->draft;
-    r->optional = optional != 0;
     r->n_variables = h->n_for;
     r->expert = h->n_for > 0 && strcmp(h->variables[h->n_for - 1], "expert") == 0;
     r->first_tensor = k->m->n_tensors;
@@ -180,7 +181,9 @@ static int make_role(
         return sw_fail(k->e, SW_ERR_LIMIT, "%s: [%s]: expected at most %u tensors in a model",
             h->at, h->header, SW_MODEL_TENSORS_MAX);
     r->n_tensors = (uint32_t)n;
-    err = make_existing(k, out, &any);
+    err = mark(k, out, &out->when, true, k->m->exists, &any);
+    if (!err)
+        err = mark(k, out, &out->optional, false, k->m->optional, &r->optional);
     if (err)
         return err;
     if (!any) { /* what is not there needs no shape */
@@ -202,7 +205,8 @@ int sw_model_make_roles(struct sw_model_making *k)
     if (!m->roles)
         return sw_model_no_memory(k->e);
     m->exists = sw_arena_array(&m->arena, SW_MODEL_TENSORS_MAX / 64, sizeof(*m->exists));
-    if (!m->exists)
+    m->optional = sw_arena_array(&m->arena, SW_MODEL_TENSORS_MAX / 64, sizeof(*m->optional));
+    if (!m->exists || !m->optional)
         return sw_model_no_memory(k->e);
     for (uint32_t i = 0; !err && i < rules->n_tensors; i++)
         err = make_role(k, &rules->tensors[i], &m->roles[m->n_roles++]);
@@ -214,7 +218,7 @@ int sw_model_make_roles(struct sw_model_making *k)
 static int bind_part(struct sw_model_making *k, const struct sw_rule_head *h,
     struct sw_rule_part *part, bool quantise)
 {
-    const struct sw_role *first = &k->m->roles[part->choices[0].tensor].r;
+    const struct sw_tensor_role *first = &k->m->roles[part->choices[0].tensor].r;
     int err;
 
     for (uint32_t c = 0; c < part->n_choices; c++) {
@@ -278,7 +282,7 @@ static int find_dead(struct sw_model_making *k, struct sw_model_rule *r)
         values[1] = r->from[1] + (int64_t)(i % (uint64_t)r->count[1]);
         err = sw_expression_evaluate(&r->when.x, values, &exists, k->e);
         if (err)
-            return when_failed(k, err, &r->rule->head, &r->when);
+            return sw_rule_value_context(k->e, err, &r->rule->head, &r->when);
     }
     r->dead = !exists;
     return 0;
@@ -323,6 +327,9 @@ static int make_parameter(
     for (uint32_t v = 0; v < h->n_for; v++)
         if (strcmp(h->variables[v], "layer") == 0)
             out->layer = (int)v;
+    if (out->layer >= 0 && out->from[out->layer] + out->count[out->layer] > LAYER_MAX)
+        return sw_fail(k->e, SW_ERR_LIMIT, "%s: [%s] for: expected layers below %d", h->at,
+            h->header, LAYER_MAX);
     out->staged = speaks_of(out, SW_RULE_PP_FIRST, SW_RULE_PP_LAST + 1) ||
                   speaks_of(out, SW_RULE_GROUPS + SW_GROUP_PP, SW_RULE_GROUPS + SW_GROUP_PP + 1);
     err = sw_model_number(
@@ -334,6 +341,21 @@ static int make_parameter(
     out->alias = alias != 0;
     err = bind_parts(k, rule, rule->parts, rule->n_parts, &out->parts);
     return err ? err : bind_parts(k, rule, rule->extras, rule->n_extras, &out->extras);
+}
+
+/* Each name is looked up among the rules that have one like it. */
+static int charge_lookups(struct sw_model_making *k, const struct sw_model_rule *r)
+{
+    const struct sw_model *m = k->m;
+    uint64_t same = 1;
+
+    for (uint32_t i = 0; i < m->n_parameters; i++)
+        same += m->parameters[i].pattern->hash == r->pattern->hash;
+    if (same > SAME_NAME_MAX)
+        return sw_fail(k->e, SW_ERR_LIMIT,
+            "%s: [%s]: expected at most %d sections whose names differ in numbers only",
+            r->rule->head.at, r->rule->head.header, SAME_NAME_MAX);
+    return sw_model_charge(k, (uint64_t)(r->count[0] * r->count[1]) * same * 30);
 }
 
 int sw_model_make_parameters(struct sw_model_making *k)
@@ -353,6 +375,9 @@ int sw_model_make_parameters(struct sw_model_making *k)
         if (rule->engine != SW_ENGINE_ANY && rule->engine != m->kind)
             continue;
         err = make_parameter(k, rule, &m->parameters[m->n_parameters]);
+        if (err)
+            return err;
+        err = charge_lookups(k, &m->parameters[m->n_parameters]);
         if (err)
             return err;
         sw_pattern_index_add(&m->names, m->parameters[m->n_parameters++].pattern);

@@ -5,7 +5,8 @@
 #include "common/error.h"
 #include "trainerd/plan/model_impl.h"
 
-#define STORED_MAX 4096 /* families are compared with each other */
+#define STORED_MAX 4096  /* families are compared with each other */
+#define SAME_NAME_MAX 64 /* families whose names differ in numbers only */
 
 /* ---- families ---- */
 
@@ -65,7 +66,7 @@ static uint32_t find_family(
 static int stored_shape(struct sw_model_making *k, const struct sw_model_role *role,
     const struct sw_rule_stored *rule, struct sw_stored *s)
 {
-    const struct sw_role *r = &role->r;
+    const struct sw_tensor_role *r = &role->r;
 
     s->dtype = r->dtype;
     s->draft = r->draft;
@@ -248,7 +249,7 @@ static int mark_way(struct sw_model_making *k, const struct sw_model_role *role,
 
     for (uint32_t d = 0; !way->whole && d < f->s.ndim; d++)
         steps += way->origin[d].x.n;
-    err = sw_model_charge(k, steps * role->r.n_tensors);
+    err = sw_model_charge(k, (steps + 4) * role->r.n_tensors);
     for (uint32_t i = 0; !err && i < role->r.n_tensors; i++) {
         const uint32_t tensor = role->r.first_tensor + i;
         int64_t values[SW_RULE_FOR_MAX];
@@ -293,7 +294,7 @@ static int mark_all(struct sw_model_making *k)
     for (uint32_t i = 0; !err && i < m->n_families; i++) {
         if (m->families[i].scale_of == SW_NO_FAMILY)
             continue;
-        err = sw_model_charge(k, (uint64_t)m->families[i].n * (m->n_unconverted ? 10 : 1));
+        err = sw_model_charge(k, (uint64_t)m->families[i].n * (m->n_unconverted ? 200 : 1));
         if (!err)
             mark_scales(m, &m->families[i]);
     }
@@ -312,7 +313,7 @@ static int check_pair(
     struct sw_model_making *k, const struct sw_family *a, const struct sw_family *b)
 {
     const struct sw_model *m = k->m;
-    int err = sw_model_charge(k, (uint64_t)a->n * 20);
+    int err = sw_model_charge(k, (uint64_t)a->n * 60);
 
     for (uint32_t i = 0; !err && i < a->n; i++) {
         char text[SW_NAME_MAX + 1];
@@ -333,13 +334,25 @@ static int check_pair(
 static int check_names(struct sw_model_making *k)
 {
     const struct sw_model *m = k->m;
-    int err = 0;
 
-    for (uint32_t i = 0; i < m->n_families && !err; i++)
-        for (uint32_t j = 0; j < i && !err; j++)
-            if (one_skeleton(&m->families[i], &m->families[j]))
-                err = check_pair(k, &m->families[i], &m->families[j]);
-    return err;
+    for (uint32_t i = 0; i < m->n_families; i++) {
+        uint32_t same = 0;
+
+        for (uint32_t j = 0; j < i; j++) {
+            int err;
+
+            if (!one_skeleton(&m->families[i], &m->families[j]))
+                continue;
+            if (++same == SAME_NAME_MAX)
+                return sw_fail(k->e, SW_ERR_LIMIT,
+                    "%s: expected at most %d stored names that differ in numbers only",
+                    m->families[i].at, SAME_NAME_MAX);
+            err = check_pair(k, &m->families[i], &m->families[j]);
+            if (err)
+                return err;
+        }
+    }
+    return 0;
 }
 
 int sw_model_make_stored(struct sw_model_making *k)

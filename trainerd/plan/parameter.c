@@ -123,7 +123,7 @@ static int cut_run(const struct sw_part_split *s, const struct cut *c, uint64_t 
 
 static int split_part(const struct sw_parameter_at *p, struct sw_part_split *s, struct sw_error *e)
 {
-    const struct sw_role *r = &s->role->r;
+    const struct sw_tensor_role *r = &s->role->r;
     const struct sw_group *g = &p->at->at.of[s->part->group];
     struct cut c = {.size = g->size, .rank = g->rank, .group = sw_group_name(s->part->group)};
     uint64_t padded, start = 0, length = 0;

@@ -96,8 +96,8 @@ const char *sw_pattern_parse(struct sw_arena *a, const char *text, const char *c
         if (*p == '{' || is_digit(*p)) {
             s.skeleton[out->length++] = MARK;
             wrong = take_slot(a, &s, &p, out);
-        } else if ((unsigned char)*p <= ' ' || *p == '}' || *p == 0x7f) {
-            wrong = "a name without white space, and with '}' only after '{'";
+        } else if (*p <= ' ' || *p > '~' || *p == '}') {
+            wrong = "a name of printable ASCII, with '}' only after '{'";
         } else {
             s.skeleton[out->length++] = *p++;
             s.longest++;
@@ -200,7 +200,7 @@ bool sw_name_read(const char *name, size_t length, struct sw_name *out)
     while (i < length) {
         const size_t start = i;
 
-        if (name[i] == MARK)
+        if (name[i] <= ' ' || name[i] > '~')
             return false;
         if (!is_digit(name[i])) {
             out->skeleton[out->length++] = name[i++];

@@ -114,6 +114,10 @@ static int no_rule(const struct making *k, const struct sw_model_rule *near)
     if (format)
         return refuse_format(k, format);
     sw_text_escape(shown, sizeof(shown), k->declared->name);
+    if (near && k->scales && !near->rule->quantise)
+        return sw_fail(k->e, SW_ERR_PLAN,
+            "parameter '%s': the rule %s ([%s]) has no `quantise`, so that there are no scales",
+            shown, near->rule->head.at, near->rule->head.header);
     if (near && near->dead)
         return sw_fail(k->e, SW_ERR_PLAN,
             "parameter '%s': the rule %s has no such parameter for this config.json", shown,
@@ -195,18 +199,21 @@ static bool castable(enum sw_dtype d)
     return d == SW_BF16 || d == SW_F16 || d == SW_F32;
 }
 
-static int check_dtype(struct making *k)
+static int check_scale_dtype(const struct making *k)
 {
     const enum sw_dtype found = k->declared->dtype;
-    const enum sw_dtype tensor = k->p.parts[0].role->r.dtype;
+
+    if (found == SW_F32 || (found == SW_F8_E8M0 && k->p.at->scale == SW_SCALE_UE8M0))
+        return 0;
+    return wrong_dtype(k, k->p.at->scale == SW_SCALE_UE8M0 ? "F32 or F8_E8M0" : "F32");
+}
+
+static int check_dtype(struct making *k, enum sw_dtype tensor)
+{
+    const enum sw_dtype found = k->declared->dtype;
     const bool quantise = k->p.rule->rule->quantise;
     char expected[64];
 
-    if (k->scales) {
-        if (found == SW_F32 || (found == SW_F8_E8M0 && k->p.at->scale == SW_SCALE_UE8M0))
-            return 0;
-        return wrong_dtype(k, k->p.at->scale == SW_SCALE_UE8M0 ? "F32 or F8_E8M0" : "F32");
-    }
     if (found == tensor || (castable(found) && castable(tensor)))
         return 0;
     if (found == SW_F8_E4M3 && quantise && castable(tensor)) {
@@ -224,8 +231,10 @@ static int check_dtype(struct making *k)
 static int check_declared(struct making *k)
 {
     uint64_t scales[SW_MAX_DIMS] = {0};
-    int err = check_dtype(k);
+    int err = k->scales ? check_scale_dtype(k) : 0;
 
+    for (uint32_t i = 0; !err && !k->scales && i < k->p.n_parts; i++)
+        err = check_dtype(k, k->p.parts[i].role->r.dtype);
     if (!err && (k->scales || k->out->quantised))
         err = sw_parameter_measure_scales(&k->p, scales, k->e);
     return err ? err : check_shape(k, k->p.ndim, k->scales ? scales : k->p.shape);
@@ -288,7 +297,7 @@ static int find_choice(struct making *k, const struct sw_rule_part *part,
 static int no_tensor(const struct making *k, const struct sw_part_split *s)
 {
     const struct sw_rule_choice *choice = &s->part->choices[0];
-    const struct sw_role *r = &k->p.m->roles[choice->tensor].r;
+    const struct sw_tensor_role *r = &k->p.m->roles[choice->tensor].r;
     char name[200], index[80] = "";
     size_t n = 0;
 

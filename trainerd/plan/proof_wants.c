@@ -18,6 +18,7 @@
 
 struct place {      /* where the catalogue has a tensor of a model; kept, since many kinds ask */
     uint32_t entry; /* UNKNOWN: not looked for yet; SW_NONE: no way of storing it is there */
+    uint32_t stored;
     uint64_t origin[SW_MAX_DIMS];
 };
 
@@ -51,7 +52,6 @@ static int find_place(struct walk *w, uint32_t tensor, const struct place **out,
     struct place *place;
     char name[SW_NAME_MAX + 1];
     struct sw_stored stored;
-    uint32_t number;
 
     if (tensor >= sw_model_tensors(w->model))
         return wrong(w, "the model makes it of a tensor that there is not", e);
@@ -59,15 +59,15 @@ static int find_place(struct walk *w, uint32_t tensor, const struct place **out,
     if (place->entry == UNKNOWN) {
         place->entry = SW_NONE;
         for (uint32_t i = 0; place->entry == SW_NONE &&
-                             sw_model_locate(w->model, tensor, i, &number, place->origin);
+                             sw_model_locate(w->model, tensor, i, &place->stored, place->origin);
              i++) {
-            sw_model_stored_name(w->model, number, name);
+            sw_model_stored_name(w->model, place->stored, name);
             place->entry = sw_proof_entry(w->p, name);
         }
         if (place->entry != SW_NONE) {
             const struct sw_catalogue_entry *entry = &w->p->c->entries[place->entry];
 
-            sw_model_stored_get(w->model, number, &stored);
+            sw_model_stored_get(w->model, place->stored, &stored);
             if (entry->ndim != stored.ndim ||
                 memcmp(entry->shape, stored.shape, stored.ndim * sizeof(*stored.shape)) != 0)
                 return wrong(w, "its tensor has another shape than the model says", e);
@@ -99,7 +99,13 @@ static bool is_float(enum sw_dtype dtype)
     return dtype == SW_F32 || dtype == SW_BF16 || dtype == SW_F16;
 }
 
-/* How a tensor of type `from` becomes the parameter; INVALID transform: it can't. */
+/* What a want must be made of. */
+struct wanted {
+    uint32_t entry;               /* SW_NONE: zeros */
+    struct sw_format format;      /* transform 0: there is none */
+    uint64_t origin[SW_MAX_DIMS]; /* where the piece's tensor begins in it; scales: in blocks */
+};
+
 static struct sw_format format_for(
     const struct walk *w, enum sw_piece_kind kind, enum sw_dtype from)
 {
@@ -107,11 +113,7 @@ static struct sw_format format_for(
     const enum sw_dtype to = w->parameter->dtype;
     struct sw_format f = {.src_dtype = from, .dst_dtype = to};
 
-    if (kind == SW_PIECE_ZERO) {
-        f.transform = SW_TRANSFORM_ZERO;
-        f.src_dtype = SW_DTYPE_INVALID;
-    } else if (is_float(from) &&
-               (kind == SW_PIECE_SCALES || (to == SW_F8_E4M3 && w->pieces.quantised))) {
+    if (is_float(from) && (kind == SW_PIECE_SCALES || (to == SW_F8_E4M3 && w->pieces.quantised))) {
         f.transform = kind == SW_PIECE_SCALES ? SW_TRANSFORM_FP8_SCALES : SW_TRANSFORM_FP8_VALUES;
         f.scale = at->scale;
         memcpy(f.block, at->block, sizeof(f.block));
@@ -121,6 +123,64 @@ static struct sw_format format_for(
         f.transform = SW_TRANSFORM_CAST;
     }
     return f;
+}
+
+/* Blocks begin where the stored tensor does: a tensor in it must begin at one. */
+static int count_in_blocks(
+    const struct walk *w, uint32_t ndim, bool scales, uint64_t *origin, struct sw_error *e)
+{
+    for (uint32_t back = 1; back <= 2 && back <= ndim; back++) {
+        const uint32_t block = w->t->placement->block[2 - back];
+        uint64_t *lo = &origin[ndim - back];
+
+        if (!block || *lo % block)
+            return wrong(w, "its tensor begins inside an FP8 block of what stores it", e);
+        *lo = scales ? *lo / block : *lo;
+    }
+    return 0;
+}
+
+static int find_wanted(
+    struct walk *w, const struct sw_piece *piece, struct wanted *out, struct sw_error *e)
+{
+    const struct sw_compact *c = w->p->c;
+    const struct place *place;
+    const struct sw_catalogue_entry *entry;
+    bool stored_scales;
+    int err;
+
+    if (piece->kind == SW_PIECE_ZERO) {
+        *out = (struct wanted){.entry = SW_NONE,
+            .format = {.transform = SW_TRANSFORM_ZERO, .dst_dtype = w->parameter->dtype}};
+        return 0;
+    }
+    err = find_choice(w, piece, &place, e);
+    if (err)
+        return err;
+    entry = &c->entries[place->entry];
+    *out = (struct wanted){.entry = place->entry};
+    memcpy(out->origin, place->origin, sizeof(out->origin));
+    stored_scales = piece->kind == SW_PIECE_SCALES && !is_float(entry->dtype);
+    if (stored_scales) { /* an FP8 checkpoint */
+        char name[SW_NAME_MAX + 1];
+        uint32_t number;
+
+        out->entry = SW_NONE;
+        if (sw_model_scale_of(w->model, place->stored, &number)) {
+            sw_model_stored_name(w->model, number, name);
+            out->entry = sw_proof_entry(w->p, name);
+        }
+        if (out->entry == SW_NONE || c->entries[out->entry].ndim != entry->ndim)
+            return wrong(w, "no rank has the scales of its tensor, and the plan has", e);
+        out->format = (struct sw_format){.transform = SW_TRANSFORM_COPY,
+            .src_dtype = c->entries[out->entry].dtype,
+            .dst_dtype = w->parameter->dtype};
+    } else {
+        out->format = format_for(w, piece->kind, entry->dtype);
+    }
+    if (piece->kind == SW_PIECE_SCALES || out->format.transform == SW_TRANSFORM_FP8_VALUES)
+        err = count_in_blocks(w, entry->ndim, piece->kind == SW_PIECE_SCALES, out->origin, e);
+    return err;
 }
 
 static bool same_format(const struct sw_format *a, const struct sw_format *b)
@@ -165,34 +225,25 @@ static int want_box(
     return at ? wrong(w, "a want begins past its end", e) : 0;
 }
 
-/* The slab must take [want] of the tensor that the piece takes. */
+/* The slab must be what the piece has at the want's place. */
 static int check_taken(struct walk *w, const struct sw_piece *piece, const struct sw_box *want,
     const struct sw_slab *s, struct sw_error *e)
 {
     const struct sw_compact *c = w->p->c;
     const struct sw_box *box = &c->boxes[s->box];
-    struct sw_format f = {0};
-    const struct place *place = NULL;
-    int err = 0;
+    struct wanted wanted;
+    int err = find_wanted(w, piece, &wanted, e);
 
-    if (piece->kind != SW_PIECE_ZERO)
-        err = find_choice(w, piece, &place, e);
     if (err)
         return err;
-    if (s->source != (place ? place->entry : SW_NONE))
+    if (s->source != wanted.entry)
         return wrong(w, "is made of another tensor than the model says", e);
-    f = format_for(w, piece->kind, place ? c->entries[place->entry].dtype : SW_DTYPE_INVALID);
-    if (!same_format(&f, &c->formats[s->format]))
+    if (!same_format(&wanted.format, &c->formats[s->format]))
         return wrong(w, "is made by another transform than the model says", e);
-    for (uint32_t d = box->ndim; place && d-- > 0;) {
+    for (uint32_t d = box->ndim; s->source != SW_NONE && d-- > 0;) {
         const uint32_t back = box->ndim - d;
-        const uint32_t block = f.transform != SW_TRANSFORM_FP8_SCALES || back > 2 ? 1
-                               : back == 2                                        ? f.block[0]
-                                                                                  : f.block[1];
-        uint64_t lo = place->origin[d] / block;
+        uint64_t lo = wanted.origin[d];
 
-        if (back <= 2 && f.block[2 - back] && place->origin[d] % f.block[2 - back])
-            return wrong(w, "its tensor begins inside an FP8 block of what stores it", e);
         if (back <= piece->from.ndim)
             lo += piece->from.lo[piece->from.ndim - back];
         if (back <= want->ndim)

@@ -99,6 +99,15 @@ static bool read_already(const struct sections *all, const char *file)
     return false;
 }
 
+/* Of letters, digits, '_', '-' and '.', the first no '.'. */
+static bool is_file_name(const char *file)
+{
+    const size_t n = strspn(
+        file, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.");
+
+    return n > 0 && n <= FILE_NAME_MAX && !file[n] && file[0] != '.';
+}
+
 static int read_file(struct sections *all, const char *file, const char *text, size_t length,
     uint32_t depth);
 
@@ -106,12 +115,13 @@ static int include(struct sections *all, const struct sw_rule_section *layout,
     const struct sw_rule_entry *entry, uint32_t depth)
 {
     const char *file = entry->value;
-    char *text = NULL;
+    char shown[80], *text = NULL;
     int err = 0;
 
-    if (strlen(file) > FILE_NAME_MAX || strpbrk(file, "/\\ \t") || file[0] == '.')
+    if (!is_file_name(file))
         err = sw_fail(all->r.e, SW_ERR_INVALID,
-            "expected the name of a file in the same folder, found '%.60s'", file);
+            "expected the name of a file in the same folder, found '%s'",
+            sw_text_escape(shown, sizeof(shown), file));
     else if (read_already(all, file))
         return 0; /* its sections are there */
     else if (!all->r.read)
@@ -134,10 +144,16 @@ static int include_all(struct sections *all, const struct sw_rule_file *f, uint3
         const struct sw_rule_section *s = f->sections[i];
 
         for (uint32_t j = 0; s->kind == SW_SECTION_LAYOUT && j < s->n; j++) {
-            int err = strcmp(s->entries[j].key, "include") == 0
-                          ? include(all, s, &s->entries[j], depth)
-                          : 0;
+            const struct sw_rule_entry *entry = &s->entries[j];
+            int err = 0;
 
+            if (strcmp(entry->key, "include") == 0)
+                err = include(all, s, entry, depth);
+            else if (strcmp(entry->key, "architectures") != 0)
+                err = sw_rule_context(all->r.e,
+                    sw_fail(all->r.e, SW_ERR_INVALID,
+                        "no key of such a section: expected architectures or include"),
+                    s, entry);
             if (err)
                 return err;
         }
@@ -180,14 +196,11 @@ static int read_file(struct sections *all, const char *file, const char *text, s
 
 static int parse_architectures(struct sw_rule_parsing *p, const struct sw_rule_section *layout)
 {
-    static const char *const keys[] = {"architectures", "include", NULL};
     char *at, *save = NULL, *list;
-    int err;
 
     p->section = layout;
-    err = sw_rule_check_keys(p, keys);
-    if (err || !sw_rule_find(p, "architectures"))
-        return err;
+    if (!sw_rule_find(p, "architectures"))
+        return 0;
     list = sw_arena_strdup(&p->rules->arena, p->entry->value);
     p->rules->architectures = sw_arena_array(
         &p->rules->arena, strlen(p->entry->value) / 2 + 1, sizeof(const char *));
@@ -196,6 +209,12 @@ static int parse_architectures(struct sw_rule_parsing *p, const struct sw_rule_s
     for (at = strtok_r(list, " \t,", &save); at; at = strtok_r(NULL, " \t,", &save))
         p->rules->architectures[p->rules->n_architectures++] = at;
     return 0;
+}
+
+static int compare_definitions(const void *a, const void *b)
+{
+    return strcmp(((const struct sw_rule_definition *)a)->name,
+        ((const struct sw_rule_definition *)b)->name);
 }
 
 static int parse_definitions(struct sw_rule_parsing *p)
@@ -220,6 +239,7 @@ static int parse_definitions(struct sw_rule_parsing *p)
         if (err || (err = sw_rule_parse_end(p, text)))
             return err;
     }
+    qsort(r->definitions, r->n_definitions, sizeof(*r->definitions), compare_definitions);
     return 0;
 }
 

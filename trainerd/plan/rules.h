@@ -105,7 +105,7 @@ struct sw_rules {
     uint32_t users; /* models keep what they were made of; counted atomically */
     uint32_t n_architectures, n_definitions, n_tensors, n_parameters, n_skipped, n_derived;
     const char **architectures;
-    struct sw_rule_definition *definitions;
+    struct sw_rule_definition *definitions; /* sorted by name */
     struct sw_rule_tensor *tensors;
     struct sw_rule_parameter *parameters;
     struct sw_pattern *skipped, *derived;

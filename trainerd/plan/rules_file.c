@@ -41,14 +41,14 @@ int sw_rule_context(struct sw_error *e, int code, const struct sw_rule_section *
 
 static int line_fail(struct lines *l, const char *expected, const char *found)
 {
-    char shown[100], text[32] = "";
+    char shown[100], header[120], text[32] = "";
 
     strncpy(text, found, sizeof(text) - 1);
     l->code = sw_fail(l->r->e, SW_ERR_INVALID, "expected %s, found '%s'", expected,
         sw_text_escape(shown, sizeof(shown), text));
     if (l->section)
-        return sw_error_context(
-            l->r->e, l->code, "%s:%u: [%s]", l->file, l->line, l->section->header);
+        return sw_error_context(l->r->e, l->code, "%s:%u: [%s]", l->file, l->line,
+            sw_text_escape(header, sizeof(header), l->section->header));
     return sw_error_context(l->r->e, l->code, "%s:%u", l->file, l->line);
 }
 

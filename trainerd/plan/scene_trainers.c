@@ -50,7 +50,7 @@ static int no_memory(struct maker *k)
 
 /* ---- stages ---- */
 
-static bool has_layers(const struct sw_role *r)
+static bool has_layers(const struct sw_tensor_role *r)
 {
     return r->n_variables > (r->expert ? 1u : 0u);
 }
@@ -62,7 +62,7 @@ static void find_layers(struct maker *k)
 
     k->first_role = sw_model_roles(k->m);
     for (uint32_t i = 0; i < sw_model_roles(k->m); i++) {
-        const struct sw_role *r = sw_model_role(k->m, i);
+        const struct sw_tensor_role *r = sw_model_role(k->m, i);
 
         if (!has_layers(r))
             continue;
@@ -79,7 +79,7 @@ static void find_layers(struct maker *k)
 
 static uint32_t stage_of(const struct maker *k, uint32_t role, uint32_t index)
 {
-    const struct sw_role *r = sw_model_role(k->m, role);
+    const struct sw_tensor_role *r = sw_model_role(k->m, role);
     const int64_t each = k->n_layers / k->pp, more = k->n_layers % k->pp;
     int64_t layer;
 
@@ -135,7 +135,7 @@ static int find_group(struct maker *k, struct list *l, const struct group *g, ui
     return 0;
 }
 
-static int add_tensor(struct maker *k, struct list *l, const struct sw_role *r, uint32_t stored)
+static int add_tensor(struct maker *k, struct list *l, const struct sw_tensor_role *r, uint32_t stored)
 {
     struct sw_plan_tensor *t = &l->tensors[l->list.n];
     char name[SW_NAME_MAX + 1];
@@ -161,7 +161,7 @@ static int add_tensor(struct maker *k, struct list *l, const struct sw_role *r, 
 }
 
 /* Whether the list of this stage and expert-parallel rank has a tensor. */
-static bool in_list(const struct maker *k, const struct sw_role *r, uint32_t index, uint32_t ep)
+static bool in_list(const struct maker *k, const struct sw_tensor_role *r, uint32_t index, uint32_t ep)
 {
     uint32_t experts, expert;
 
@@ -178,7 +178,7 @@ static int fill_list(struct maker *k, struct list *l, uint32_t number, bool coun
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < sw_model_roles(k->m); i++) {
-        const struct sw_role *r = sw_model_role(k->m, i);
+        const struct sw_tensor_role *r = sw_model_role(k->m, i);
 
         if (r->optional || (r->draft && !k->spec->draft))
             continue;
@@ -289,7 +289,7 @@ static int check(struct maker *k)
             k->stage_ranks % k->tp ? "tp" : "ep", k->stage_ranks % k->tp ? k->tp : k->ep,
             k->stage_ranks);
     for (uint32_t i = 0; shards && i < sw_model_roles(k->m); i++) {
-        const struct sw_role *r = sw_model_role(k->m, i);
+        const struct sw_tensor_role *r = sw_model_role(k->m, i);
 
         if (r->expert && r->count[r->n_variables - 1] % k->ep)
             return sw_fail(k->e, SW_ERR_INVALID, "trainer: ep %u does not divide %lld experts",

@@ -89,6 +89,11 @@ bool sw_model_locate(
     return true;
 }
 
+bool sw_model_scale_of(const struct sw_model *m, uint32_t stored, uint32_t *scale)
+{
+    return false;
+}
+
 void sw_model_stored_name(const struct sw_model *m, uint32_t stored, char *name)
 {
     static const char *const names[] = {"w", "q", "e"};

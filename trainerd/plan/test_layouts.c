@@ -7,10 +7,10 @@
 #include "common/limits.h"
 #include "trainerd/plan/test_layout_files.h"
 
-struct totals { /* of what a checkpoint of the model has */
-    uint64_t tensors; /* names, those of block scales included */
+struct totals {            /* of what a checkpoint of the model has */
+    uint64_t tensors;      /* names, those of block scales included */
     uint64_t plain, draft; /* elements; a tied head counts in neither */
-    uint64_t scales; /* elements */
+    uint64_t scales;       /* elements */
     uint64_t bytes;
 };
 
@@ -52,7 +52,7 @@ static struct totals count(const struct sw_model *m)
     uint8_t *seen = calloc(sw_model_stored(m) + 1, 1);
 
     for (uint32_t i = 0; i < sw_model_tensors(m); i++) {
-        const struct sw_role *role = sw_model_role(m, sw_model_role_of(m, i));
+        const struct sw_tensor_role *role = sw_model_role(m, sw_model_role_of(m, i));
         uint64_t origin[SW_MAX_DIMS];
         uint32_t stored;
 
@@ -131,8 +131,8 @@ START_TEST(fp8_checkpoint_of_kimi)
     uint32_t stored;
 
     /* Rotary frequencies, 56 elements of 2 bytes in each of 61 layers, are skipped. */
-    ck_assert_int_eq(sw_model_find(m, "model.layers.60.self_attn.rotary_emb.inv_freq", &stored),
-        SW_SKIPPED);
+    ck_assert_int_eq(
+        sw_model_find(m, "model.layers.60.self_attn.rotary_emb.inv_freq", &stored), SW_SKIPPED);
     ck_assert_uint_eq(t.tensors + 61, 139644);
     ck_assert_uint_eq(t.bytes + 61 * 56 * 2, 1029173256720);
     sw_model_free(m);
@@ -163,17 +163,34 @@ END_TEST
 
 /* ---- names ---- */
 
+static void check_name(const struct sw_model *m, uint32_t stored)
+{
+    char name[SW_NAME_MAX + 16], scale[SW_NAME_MAX + 16];
+    uint32_t found = UINT32_MAX;
+
+    sw_model_stored_name(m, stored, name);
+    ck_assert_msg(sw_model_find(m, name, &found) == SW_KNOWN && found == stored,
+        "%s: number %u is found as %u", name, stored, found);
+    strcat(name, "_scale_inv");
+    if (sw_model_find(m, name, &found) != SW_KNOWN)
+        return;
+    sw_model_stored_name(m, found, scale);
+    ck_assert_str_eq(scale, name);
+}
+
 START_TEST(stored_names_come_back)
 {
     struct sw_model *m = open_model(models[_i].layout, models[_i].config, SW_ENGINE_SGLANG);
 
-    for (uint32_t i = 0; i < sw_model_stored(m); i++) {
-        char name[SW_NAME_MAX + 1];
-        uint32_t found = UINT32_MAX;
+    for (uint32_t i = 0; i < sw_model_tensors(m); i++) {
+        uint64_t origin[SW_MAX_DIMS];
+        uint32_t stored;
 
-        sw_model_stored_name(m, i, name);
-        ck_assert_msg(sw_model_find(m, name, &found) == SW_KNOWN && found == i,
-            "%s: number %u of %s is found as %u", models[_i].config, i, name, found);
+        for (uint32_t way = 0; sw_model_exists(m, i); way++) {
+            if (!sw_model_locate(m, i, way, &stored, origin))
+                break;
+            check_name(m, stored);
+        }
     }
     sw_model_free(m);
 }
@@ -184,7 +201,7 @@ START_TEST(tensors_lie_within_what_is_stored)
     struct sw_model *m = open_model(models[_i].layout, models[_i].config, SW_ENGINE_SGLANG);
 
     for (uint32_t i = 0; i < sw_model_tensors(m); i++) {
-        const struct sw_role *role = sw_model_role(m, sw_model_role_of(m, i));
+        const struct sw_tensor_role *role = sw_model_role(m, sw_model_role_of(m, i));
         uint64_t origin[SW_MAX_DIMS];
         uint32_t stored;
 
