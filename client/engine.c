@@ -6,6 +6,7 @@
 #include <string.h>
 #include "client/engine_impl.h"
 #include "client/options.h"
+#include "common/engine_rank.h"
 #include "common/error.h"
 #include "common/limits.h"
 
@@ -29,35 +30,6 @@ void engine_disconnect(struct sw_engine *en)
     en->registered = false;
 }
 
-static bool coordinate_ok(uint32_t at, uint32_t size)
-{
-    return size == 0 ? at == 0 : at < size;
-}
-
-static int check_options(const struct sw_engine_options *o, struct sw_error *e)
-{
-    const struct sw_engine_coordinates *at = &o->at;
-    const uint32_t world = o->world ? o->world : 1;
-
-    if (world > SW_WORLD_MAX || o->rank >= world)
-        return sw_fail(e, SW_ERR_INVALID,
-            "engine rank %u of a world of %u: ranks go from 0 to world - 1, worlds up to %u",
-            o->rank, world, SW_WORLD_MAX);
-    if (!coordinate_ok(at->pp, at->pp_size) || !coordinate_ok(at->tp, at->tp_size) ||
-        !coordinate_ok(at->ep, at->ep_size) || !coordinate_ok(at->dp, at->dp_size))
-        return sw_fail(e, SW_ERR_INVALID,
-            "engine rank %u: pp %u/%u, tp %u/%u, ep %u/%u, dp %u/%u: a coordinate must be less "
-            "than "
-            "its size",
-            o->rank, at->pp, at->pp_size, at->tp, at->tp_size, at->ep, at->ep_size, at->dp,
-            at->dp_size);
-    if (o->scale_format && o->scale_format[0] && strcmp(o->scale_format, "fp32") != 0 &&
-        strcmp(o->scale_format, "ue8m0") != 0)
-        return sw_fail(e, SW_ERR_INVALID, "scale format %.32s is unknown; known are fp32 and ue8m0",
-            o->scale_format);
-    return 0;
-}
-
 static int set_names(struct sw_engine *en, const struct sw_engine_options *o, struct sw_error *e)
 {
     int rc = sw_client_label(en->group, "group", o->group, SW_GROUP_DEFAULT, e);
@@ -66,13 +38,87 @@ static int set_names(struct sw_engine *en, const struct sw_engine_options *o, st
         rc = sw_client_label(en->name, "engine", o->engine, NULL, e);
     if (rc)
         return rc;
-    if (o->scale_format)
-        snprintf(en->scale_format, sizeof(en->scale_format), "%s", o->scale_format);
     en->socket = strdup(o->socket ? o->socket : SW_INFERD_SOCKET);
     en->names = sw_names_new();
     if (!en->socket || !en->names)
         return sw_fail(e, SW_ERR_NOMEM, "no memory for an engine");
     return 0;
+}
+
+/* In the order of enum sw_group_kind. */
+static void set_coordinates(struct sw_coordinates *at, const struct sw_engine_coordinates *given)
+{
+    at->of[SW_GROUP_PP] = (struct sw_group){given->pp, given->pp_size};
+    at->of[SW_GROUP_TP] = (struct sw_group){given->tp, given->tp_size};
+    at->of[SW_GROUP_EP] = (struct sw_group){given->ep, given->ep_size};
+    at->of[SW_GROUP_DP] = (struct sw_group){given->dp, given->dp_size};
+    at->of[SW_GROUP_ATTN_TP] = (struct sw_group){given->attn_tp, given->attn_tp_size};
+    at->of[SW_GROUP_MOE_TP] = (struct sw_group){given->moe_tp, given->moe_tp_size};
+    at->of[SW_GROUP_MLP_TP] = (struct sw_group){given->mlp_tp, given->mlp_tp_size};
+    at->of[SW_GROUP_SHARED_TP] = (struct sw_group){given->shared_tp, given->shared_tp_size};
+    at->of[SW_GROUP_EMBED_TP] = (struct sw_group){given->embed_tp, given->embed_tp_size};
+    at->of[SW_GROUP_HEAD_TP] = (struct sw_group){given->head_tp, given->head_tp_size};
+}
+
+static const char *keep(struct sw_engine *en, const char *text)
+{
+    return sw_arena_strdup(&en->arena, text ? text : "");
+}
+
+/* Checks map and all before it takes the map, so that a wrong one changes nothing. */
+static int set_map(struct sw_engine *en, uint64_t version, uint32_t layers, uint32_t slots,
+    const uint32_t *map, struct sw_error *e)
+{
+    const uint64_t n = (uint64_t)layers * slots;
+    struct sw_engine_rank self = en->self;
+    uint32_t *copy;
+    int rc;
+
+    self.expert_map_version = version;
+    self.expert_map_layers = layers;
+    self.expert_map_slots = slots;
+    self.n_expert_map = n > UINT32_MAX ? UINT32_MAX : (uint32_t)n;
+    self.expert_map = (uint32_t *)map; /* only read */
+    rc = sw_engine_rank_check(&self, e);
+    if (rc)
+        return rc;
+    copy = malloc((n + 1) * sizeof(*copy));
+    if (!copy)
+        return sw_fail(e, SW_ERR_NOMEM, "no memory for an expert map");
+    if (n)
+        memcpy(copy, map, n * sizeof(*copy));
+    free(en->expert_map);
+    en->expert_map = self.expert_map = copy;
+    en->self = self;
+    return 0;
+}
+
+/* What the engine says of itself, as it will be sent. */
+static int set_self(struct sw_engine *en, const struct sw_engine_options *o, struct sw_error *e)
+{
+    const int kind = sw_engine_kind_from_name(o->kind ? o->kind : "");
+
+    if (kind < 0)
+        return sw_fail(e, SW_ERR_UNSUPPORTED,
+            "engine kind %.32s is unknown; known are sglang and vllm", o->kind);
+    if (o->config && strnlen(o->config, SW_CONFIG_TEXT_MAX + 1) > SW_CONFIG_TEXT_MAX)
+        return sw_fail(
+            e, SW_ERR_LIMIT, "the text of config.json has more than %u bytes", SW_CONFIG_TEXT_MAX);
+    en->self = (struct sw_engine_rank){.engine = en->name,
+        .rank = en->rank,
+        .world = en->world,
+        .layout = keep(en, o->layout),
+        .kind = (enum sw_engine_kind)kind,
+        .config = keep(en, o->config),
+        .scale_format = keep(en, o->scale_format),
+        .block_rows = o->block_rows,
+        .block_columns = o->block_columns,
+        .fused_shared_experts = o->fused_shared_experts};
+    if (!en->self.layout || !en->self.config || !en->self.scale_format)
+        return sw_fail(e, SW_ERR_NOMEM, "no memory for an engine");
+    set_coordinates(&en->self.at, &o->at);
+    return set_map(
+        en, o->expert_map_version, o->expert_map_layers, o->expert_map_slots, o->expert_map, e);
 }
 
 int sw_engine_open(const struct sw_engine_options *options, sw_engine **engine, struct sw_error *e)
@@ -82,8 +128,6 @@ int sw_engine_open(const struct sw_engine_options *options, sw_engine **engine, 
     int rc = options ? sw_client_options(&o, sizeof(o), options, options->size, e)
                      : sw_fail(e, SW_ERR_INVALID, "options is NULL");
 
-    if (!rc)
-        rc = check_options(&o, e);
     if (rc)
         return rc;
     en = calloc(1, sizeof(*en));
@@ -93,9 +137,9 @@ int sw_engine_open(const struct sw_engine_options *options, sw_engine **engine, 
     en->world = o.world ? o.world : 1;
     en->threads = o.threads ? o.threads : 1;
     en->timeout_ms = o.timeout_ms ? o.timeout_ms : SW_CLIENT_MS;
-    en->at = o.at;
-    en->expert_map_version = o.expert_map_version;
     rc = set_names(en, &o, e);
+    if (!rc)
+        rc = set_self(en, &o, e);
     if (!rc)
         rc = engine_connect(en, sw_deadline_in(en->timeout_ms), e);
     if (rc) {
@@ -113,6 +157,7 @@ void sw_engine_close(sw_engine *en)
     engine_disconnect(en);
     sw_local_engine_free(en->local);
     engine_memory_free(en);
+    free(en->expert_map);
     free(en->socket);
     free(en);
 }
@@ -144,19 +189,13 @@ static int send_rank(struct sw_engine *en, uint64_t deadline, struct sw_error *e
         bytes[i] = en->regions[i].bytes;
         fds[i] = en->regions[i].fd;
     }
-    msg->u.engine_rank = (struct sw_engine_rank){.engine = en->name,
-        .rank = en->rank,
-        .world = en->world,
-        .instance = en->instance,
-        .at = {en->at.pp, en->at.pp_size, en->at.tp, en->at.tp_size, en->at.ep, en->at.ep_size,
-            en->at.dp, en->at.dp_size},
-        .scale_format = en->scale_format,
-        .expert_map_version = en->expert_map_version,
-        .version = en->version,
-        .torn = en->paused && en->prepared,
-        .n_parameters = en->n_parameters,
-        .n_regions = en->n_regions,
-        .region_bytes = bytes};
+    msg->u.engine_rank = en->self;
+    msg->u.engine_rank.instance = en->instance;
+    msg->u.engine_rank.version = en->version;
+    msg->u.engine_rank.torn = en->paused && en->prepared;
+    msg->u.engine_rank.n_parameters = en->n_parameters;
+    msg->u.engine_rank.n_regions = en->n_regions;
+    msg->u.engine_rank.region_bytes = bytes;
     rc = sw_channel_send(en->channel, msg, fds, en->n_regions, deadline, e);
     sw_msg_free(msg);
     return rc;
@@ -268,4 +307,24 @@ int sw_engine_register(sw_engine *en, struct sw_error *e)
     }
     registered(en);
     return 0;
+}
+
+int sw_engine_expert_map(sw_engine *en, uint64_t version, uint32_t layers, uint32_t slots,
+    const uint32_t *map, struct sw_error *e)
+{
+    int rc;
+
+    if (en->paused || en->event.kind != SW_EVENT_NONE)
+        return sw_fail(e, SW_ERR_STATE,
+            "engine %s rank %u: an update is under way; give it another expert map after RESUME",
+            en->name, en->rank);
+    if (version <= en->self.expert_map_version)
+        return sw_fail(e, SW_ERR_VERSION,
+            "engine %s rank %u: expert map version %" PRIu64 " is not above %" PRIu64
+            ", which it has",
+            en->name, en->rank, version, en->self.expert_map_version);
+    rc = set_map(en, version, layers, slots, map, e);
+    if (!rc)
+        engine_disconnect(en); /* a rank is registered as a whole */
+    return rc;
 }

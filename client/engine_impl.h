@@ -21,12 +21,12 @@ struct engine_region {
 };
 
 struct sw_engine {
-    char group[SW_LABEL_MAX + 1], name[SW_LABEL_MAX + 1], scale_format[SW_LABEL_MAX + 1];
+    char group[SW_LABEL_MAX + 1], name[SW_LABEL_MAX + 1];
     char host[SW_LABEL_MAX * 4 + 1];
     char *socket;
     uint32_t rank, world, threads, timeout_ms;
-    struct sw_engine_coordinates at;
-    uint64_t expert_map_version;
+    struct sw_engine_rank self; /* what it says of itself; strings in `arena` */
+    uint32_t *expert_map;       /* owned; self's points here */
 
     struct engine_region regions[ENGINE_REGIONS_MAX];
     uint32_t n_regions;
@@ -34,7 +34,7 @@ struct sw_engine {
     struct sw_parameter *parameters;
     uint32_t n_parameters, room;
     struct sw_names *names; /* parameter name -> index */
-    struct sw_arena arena;  /* their strings */
+    struct sw_arena arena;  /* strings */
 
     struct sw_channel *channel; /* NULL = not connected */
     struct sw_id instance;      /* of this connection */

@@ -16,9 +16,13 @@ static void drop_index(struct sw_loads *l)
 {
     free(l->first_load);
     free(l->load_order);
+    free(l->first_grid);
+    free(l->grid_order);
     free(l->first_check);
     free(l->check_order);
-    l->first_load = l->load_order = l->first_check = l->check_order = NULL;
+    l->first_load = l->load_order = NULL;
+    l->first_grid = l->grid_order = NULL;
+    l->first_check = l->check_order = NULL;
     l->n_sources = 0;
 }
 
@@ -27,8 +31,10 @@ void sw_loads_free(struct sw_loads *l)
     if (!l)
         return;
     drop_index(l);
+    free(l->load_bytes);
     free(l->templates);
     free(l->loads);
+    free(l->grids);
     free(l->checks);
     free(l->tiles);
     free(l);
@@ -63,20 +69,24 @@ static bool joins(uint32_t first, uint32_t n, uint32_t have, uint32_t total)
 
 static int start(struct sw_loads *l, const struct sw_load_program *part, struct sw_error *e)
 {
-    if (part->total_templates > SW_TENSORS_MAX || part->total_checks > SW_TENSORS_MAX ||
-        part->total_loads > SW_EXTENTS_MAX || part->total_tiles > SW_EXTENTS_MAX ||
-        part->replica_bytes > SW_BYTES_MAX)
+    if (part->total_templates > SW_TENSORS_MAX || part->total_grids > SW_TENSORS_MAX ||
+        part->total_checks > SW_TENSORS_MAX || part->total_loads > SW_EXTENTS_MAX ||
+        part->total_tiles > SW_EXTENTS_MAX || part->replica_bytes > SW_BYTES_MAX ||
+        part->n_maxima > SW_BYTES_MAX / sizeof(float))
         return sw_fail(e, SW_ERR_PROTOCOL,
-            "load program of %u templates, %u loads, %u checks, %u tiles, %" PRIu64
-            " bytes is over the limits (%u, %u, %u, %u, %" PRIu64 ")",
-            part->total_templates, part->total_loads, part->total_checks, part->total_tiles,
-            part->replica_bytes, SW_TENSORS_MAX, SW_EXTENTS_MAX, SW_TENSORS_MAX, SW_EXTENTS_MAX,
+            "load program of %u templates, %u loads, %u grids, %u checks, %u tiles, %" PRIu64
+            " maxima, %" PRIu64 " bytes is over the limits (%u templates, grids or checks, %u loads "
+            "or tiles, %" PRIu64 " bytes)",
+            part->total_templates, part->total_loads, part->total_grids, part->total_checks,
+            part->total_tiles, part->n_maxima, part->replica_bytes, SW_TENSORS_MAX, SW_EXTENTS_MAX,
             (uint64_t)SW_BYTES_MAX);
     l->layout_epoch = part->layout_epoch;
     l->replica_bytes = part->replica_bytes;
+    l->n_maxima = part->n_maxima;
     l->rank = part->rank;
     l->total_templates = part->total_templates;
     l->total_loads = part->total_loads;
+    l->total_grids = part->total_grids;
     l->total_checks = part->total_checks;
     l->total_tiles = part->total_tiles;
     return 0;
@@ -84,7 +94,25 @@ static int start(struct sw_loads *l, const struct sw_load_program *part, struct 
 
 static bool empty(const struct sw_loads *l)
 {
-    return !l->n_templates && !l->n_loads && !l->n_checks && !l->n_tiles;
+    return !l->n_templates && !l->n_loads && !l->n_grids && !l->n_checks && !l->n_tiles;
+}
+
+static bool same_program(const struct sw_loads *l, const struct sw_load_program *p)
+{
+    return p->layout_epoch == l->layout_epoch && p->rank == l->rank &&
+           p->replica_bytes == l->replica_bytes && p->n_maxima == l->n_maxima &&
+           p->total_templates == l->total_templates && p->total_loads == l->total_loads &&
+           p->total_grids == l->total_grids && p->total_checks == l->total_checks &&
+           p->total_tiles == l->total_tiles;
+}
+
+static bool follows(const struct sw_loads *l, const struct sw_load_program *p)
+{
+    return joins(p->first_template, p->n_templates, l->n_templates, l->total_templates) &&
+           joins(p->first_load, p->n_loads, l->n_loads, l->total_loads) &&
+           joins(p->first_grid, p->n_grids, l->n_grids, l->total_grids) &&
+           joins(p->first_check, p->n_checks, l->n_checks, l->total_checks) &&
+           joins(p->first_tile, p->n_tiles, l->n_tiles, l->total_tiles);
 }
 
 int sw_loads_add(struct sw_loads *l, const struct sw_load_program *part, struct sw_error *e)
@@ -93,280 +121,133 @@ int sw_loads_add(struct sw_loads *l, const struct sw_load_program *part, struct 
 
     if (rc)
         return rc;
-    if (part->layout_epoch != l->layout_epoch || part->rank != l->rank ||
-        part->replica_bytes != l->replica_bytes || part->total_templates != l->total_templates ||
-        part->total_loads != l->total_loads || part->total_checks != l->total_checks ||
-        part->total_tiles != l->total_tiles ||
-        !joins(part->first_template, part->n_templates, l->n_templates, l->total_templates) ||
-        !joins(part->first_load, part->n_loads, l->n_loads, l->total_loads) ||
-        !joins(part->first_check, part->n_checks, l->n_checks, l->total_checks) ||
-        !joins(part->first_tile, part->n_tiles, l->n_tiles, l->total_tiles))
+    if (!same_program(l, part) || !follows(l, part))
         return sw_fail(e, SW_ERR_PROTOCOL,
             "a part of the load program of layout epoch %" PRIu64 " does not join: it starts at "
-            "template %u, load %u, check %u, tile %u; we have %u, %u, %u, %u",
-            part->layout_epoch, part->first_template, part->first_load, part->first_check,
-            part->first_tile, l->n_templates, l->n_loads, l->n_checks, l->n_tiles);
-    rc = append((void **)&l->templates, &l->n_templates, &l->room_templates, part->templates,
-        part->n_templates, sizeof(*l->templates), e);
-    if (!rc)
-        rc = append((void **)&l->loads, &l->n_loads, &l->room_loads, part->loads, part->n_loads,
-            sizeof(*l->loads), e);
-    if (!rc)
-        rc = append((void **)&l->checks, &l->n_checks, &l->room_checks, part->checks,
-            part->n_checks, sizeof(*l->checks), e);
-    if (!rc)
-        rc = append((void **)&l->tiles, &l->n_tiles, &l->room_tiles, part->tiles, part->n_tiles,
-            sizeof(*l->tiles), e);
-    return rc;
+            "template %u, load %u, grid %u, check %u, tile %u; we have %u, %u, %u, %u, %u",
+            part->layout_epoch, part->first_template, part->first_load, part->first_grid,
+            part->first_check, part->first_tile, l->n_templates, l->n_loads, l->n_grids,
+            l->n_checks, l->n_tiles);
+#define APPEND(what)                                                                               \
+    append((void **)&l->what, &l->n_##what, &l->room_##what, part->what, part->n_##what,           \
+        sizeof(*l->what), e)
+    rc = APPEND(templates);
+    rc = rc ? rc : APPEND(loads);
+    rc = rc ? rc : APPEND(grids);
+    rc = rc ? rc : APPEND(checks);
+    return rc ? rc : APPEND(tiles);
+#undef APPEND
 }
 
 bool sw_loads_whole(const struct sw_loads *l)
 {
     return l->n_templates == l->total_templates && l->n_loads == l->total_loads &&
-           l->n_checks == l->total_checks && l->n_tiles == l->total_tiles;
-}
-
-/* ---- checking ---- */
-
-/* What one template comes to: bytes that it fills, and how far from its start they reach. */
-struct reach {
-    uint64_t bytes, span;
-};
-
-struct axis {
-    uint64_t len, stride; /* elements (or one dense row), bytes */
-};
-
-static int axis_compare(const void *a, const void *b)
-{
-    const struct axis *x = a, *y = b;
-
-    return x->stride < y->stride ? -1 : x->stride > y->stride;
-}
-
-/* Bytes from the first to the end of the last; false when places overlap, or numbers do. */
-static bool span_of(struct axis *axes, uint32_t n, uint64_t unit, uint64_t *span)
-{
-    uint64_t reach = unit, step;
-
-    qsort(axes, n, sizeof(*axes), axis_compare);
-    for (uint32_t i = 0; i < n; i++) {
-        if (axes[i].stride < reach ||
-            __builtin_mul_overflow(axes[i].len - 1, axes[i].stride, &step) ||
-            __builtin_add_overflow(reach, step, &reach))
-            return false;
-    }
-    *span = reach;
-    return true;
-}
-
-/* Elements of less than a byte lie densely in the last dimension: its row is the unit there. */
-static bool template_reach(const struct sw_load_template *t, struct reach *out)
-{
-    const unsigned bits = sw_dtype_bits(t->dst_dtype);
-    struct axis axes[SW_MAX_DIMS];
-    uint64_t unit = bits / 8;
-    uint32_t n = 0, dims = t->ndim;
-
-    if (sw_tensor_bytes(t->dst_dtype, t->ndim, t->len, &out->bytes))
-        return false;
-    out->span = 0;
-    if (out->bytes == 0)
-        return true;
-    if (bits % 8) {
-        dims = t->ndim - 1;
-        if (t->dst_stride[dims] != 0 || t->lo[dims] * bits % 8 != 0)
-            return false;
-        unit = t->len[dims] / 8 * bits + t->len[dims] % 8 * bits / 8;
-    }
-    for (uint32_t d = 0; d < dims; d++)
-        if (t->len[d] > 1)
-            axes[n++] = (struct axis){t->len[d], t->dst_stride[d]};
-    return span_of(axes, n, unit, &out->span);
-}
-
-static int check_template(
-    const struct sw_load_template *t, uint32_t i, struct reach *out, struct sw_error *e)
-{
-    if (t->transform != SW_TRANSFORM_COPY)
-        return sw_fail(e, SW_ERR_UNSUPPORTED,
-            "load program: template %u wants transform %d, which this version does not know: use "
-            "the libshardwire that came with trainerd",
-            i, (int)t->transform);
-    if (t->src_dtype != t->dst_dtype || !sw_dtype_bits(t->src_dtype) || t->ndim > SW_MAX_DIMS)
-        return sw_fail(e, SW_ERR_PROTOCOL,
-            "load program: template %u copies dtype %d to %d in %u dimensions", i,
-            (int)t->src_dtype, (int)t->dst_dtype, t->ndim);
-    if (!template_reach(t, out))
-        return sw_fail(e, SW_ERR_PROTOCOL,
-            "load program: template %u has lengths or strides that overlap or overflow", i);
-    return 0;
-}
-
-static int tile_compare(const void *a, const void *b)
-{
-    const struct sw_tile *x = a, *y = b;
-
-    if (x->offset != y->offset)
-        return x->offset < y->offset ? -1 : 1;
-    return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
-}
-
-/* Tiles lie inside the replica and apart from each other: puts of two tensors may run at once. */
-static int check_tiles(const struct sw_loads *l, struct sw_error *e)
-{
-    struct sw_tile *sorted = malloc((l->n_tiles + 1ull) * sizeof(*sorted));
-    uint64_t end = 0;
-    int rc = 0;
-
-    if (!sorted)
-        return sw_fail(e, SW_ERR_NOMEM, "no memory to check %u tiles", l->n_tiles);
-    for (uint32_t i = 0; i < l->n_tiles && !rc; i++) {
-        sorted[i] = l->tiles[i];
-        if (sw_range_exceeds(sorted[i].offset, sorted[i].bytes, l->replica_bytes))
-            rc = sw_fail(e, SW_ERR_PROTOCOL,
-                "load program: tile %u (offset %" PRIu64 ", %" PRIu64
-                " bytes) is not inside the replica of %" PRIu64 " bytes",
-                i, sorted[i].offset, sorted[i].bytes, l->replica_bytes);
-    }
-    if (!rc)
-        qsort(sorted, l->n_tiles, sizeof(*sorted), tile_compare);
-    for (uint32_t i = 0; i < l->n_tiles && !rc; i++) {
-        if (sorted[i].bytes && sorted[i].offset < end)
-            rc = sw_fail(e, SW_ERR_PROTOCOL, "load program: two tiles overlap at offset %" PRIu64,
-                sorted[i].offset);
-        else if (sorted[i].bytes)
-            end = sorted[i].offset + sorted[i].bytes;
-    }
-    free(sorted);
-    return rc;
-}
-
-static bool box_inside(const struct sw_load_template *t, const struct sw_source *s)
-{
-    if (t->ndim != s->box.ndim)
-        return false;
-    for (uint32_t d = 0; d < t->ndim; d++)
-        if (sw_range_exceeds(t->lo[d], t->len[d], s->box.len[d]))
-            return false;
-    return true;
-}
-
-static int check_load(const struct sw_loads *l, uint32_t i, const struct sw_source *sources,
-    uint32_t n_sources, const struct reach *reach, struct sw_error *e)
-{
-    const struct sw_load *load = &l->loads[i];
-    const struct sw_load_template *t;
-
-    if (load->source >= n_sources || load->tmpl >= l->n_templates || load->tile >= l->n_tiles)
-        return sw_fail(e, SW_ERR_PROTOCOL,
-            "load program: load %u names source %u, template %u, tile %u; there are %u, %u, %u", i,
-            load->source, load->tmpl, load->tile, n_sources, l->n_templates, l->n_tiles);
-    t = &l->templates[load->tmpl];
-    if (t->src_dtype != sources[load->source].dtype || !box_inside(t, &sources[load->source]))
-        return sw_fail(e, SW_ERR_PROTOCOL,
-            "load program: load %u takes a box that tensor %s, as declared, does not have", i,
-            sources[load->source].name);
-    if (sw_range_exceeds(load->offset, reach[load->tmpl].span, l->tiles[load->tile].bytes))
-        return sw_fail(e, SW_ERR_PROTOCOL,
-            "load program: load %u writes %" PRIu64 " bytes at %" PRIu64 " of a tile of %" PRIu64,
-            i, reach[load->tmpl].span, load->offset, l->tiles[load->tile].bytes);
-    return 0;
-}
-
-/* Every tile gets exactly its bytes: else its counter would never say that it is complete. */
-static int check_sums(const struct sw_loads *l, const struct reach *reach, struct sw_error *e)
-{
-    uint64_t *sum = calloc(l->n_tiles + 1ull, sizeof(*sum));
-    int rc = 0;
-
-    if (!sum)
-        return sw_fail(e, SW_ERR_NOMEM, "no memory to check %u tiles", l->n_tiles);
-    for (uint32_t i = 0; i < l->n_loads; i++) {
-        uint64_t *s = &sum[l->loads[i].tile];
-        const uint64_t bytes = reach[l->loads[i].tmpl].bytes;
-
-        *s = bytes > UINT64_MAX - *s ? UINT64_MAX : *s + bytes;
-    }
-    for (uint32_t i = 0; i < l->n_tiles && !rc; i++)
-        if (sum[i] != l->tiles[i].bytes)
-            rc = sw_fail(e, SW_ERR_PROTOCOL,
-                "load program: tile %u has %" PRIu64 " bytes, and its loads fill %" PRIu64, i,
-                l->tiles[i].bytes, sum[i]);
-    free(sum);
-    return rc;
-}
-
-static int check_programs(const struct sw_loads *l, const struct sw_source *sources,
-    uint32_t n_sources, struct sw_error *e)
-{
-    struct reach *reach = calloc(l->n_templates + 1ull, sizeof(*reach));
-    int rc = reach ? 0 : sw_fail(e, SW_ERR_NOMEM, "no memory to check a load program");
-
-    for (uint32_t i = 0; i < l->n_templates && !rc; i++)
-        rc = check_template(&l->templates[i], i, &reach[i], e);
-    for (uint32_t i = 0; i < l->n_loads && !rc; i++)
-        rc = check_load(l, i, sources, n_sources, reach, e);
-    for (uint32_t i = 0; i < l->n_checks && !rc; i++)
-        if (l->checks[i].source >= n_sources)
-            rc = sw_fail(e, SW_ERR_PROTOCOL, "load program: alias check %u names source %u of %u",
-                i, l->checks[i].source, n_sources);
-    if (!rc)
-        rc = check_sums(l, reach, e);
-    free(reach);
-    return rc;
+           l->n_grids == l->total_grids && l->n_checks == l->total_checks && l->n_tiles == l->total_tiles;
 }
 
 /* ---- finding the loads of a source ---- */
 
-/* Counting sort of n items by source; `first` has n_sources + 1 zeroed items. */
+/* Counting sort of n items by source, those of no source last; `first` has n_sources + 2 zeroed
+ * items. */
 static void index_by_source(uint32_t *first, uint32_t *order, uint32_t n, uint32_t n_sources,
     const void *items, size_t size, size_t source_at)
 {
     uint32_t sum = 0;
 
 #define SOURCE_OF(i) (*(const uint32_t *)((const char *)items + (i)*size + source_at))
+#define PLACE_OF(i) (SOURCE_OF(i) < n_sources ? SOURCE_OF(i) : n_sources)
     for (uint32_t i = 0; i < n; i++)
-        first[SOURCE_OF(i)]++;
-    for (uint32_t s = 0; s <= n_sources; s++) {
+        first[PLACE_OF(i)]++;
+    for (uint32_t s = 0; s <= n_sources + 1; s++) {
         const uint32_t count = first[s];
 
         first[s] = sum;
         sum += count;
     }
     for (uint32_t i = 0; i < n; i++)
-        order[first[SOURCE_OF(i)]++] = i;
+        order[first[PLACE_OF(i)]++] = i;
+#undef PLACE_OF
 #undef SOURCE_OF
-    for (uint32_t s = n_sources; s > 0; s--)
+    for (uint32_t s = n_sources + 1; s > 0; s--)
         first[s] = first[s - 1];
     first[0] = 0;
 }
 
-static int build_index(struct sw_loads *l, uint32_t n_sources, struct sw_error *e)
+/* FP8 by grid, then casts, then copies. */
+static uint32_t class_of(const struct sw_loads *l, const struct sw_load *load)
+{
+    switch (l->templates[load->tmpl].transform) {
+    case SW_TRANSFORM_FP8_VALUES:
+    case SW_TRANSFORM_FP8_SCALES:
+        return load->grid; /* below SW_TENSORS_MAX */
+    case SW_TRANSFORM_CAST:
+        return UINT32_MAX - 1;
+    default:
+        return UINT32_MAX;
+    }
+}
+
+static int compare_loads(const void *a, const void *b, void *arg)
+{
+    const uint32_t i = *(const uint32_t *)a, k = *(const uint32_t *)b;
+    const struct sw_loads *l = arg;
+    const uint32_t x = class_of(l, &l->loads[i]), y = class_of(l, &l->loads[k]);
+
+    if (x != y)
+        return x < y ? -1 : 1;
+    return i < k ? -1 : i > k;
+}
+
+static void sort_loads(struct sw_loads *l)
+{
+    for (uint32_t s = 0; s < l->n_sources; s++) {
+        uint32_t *order = l->load_order + l->first_load[s];
+        const uint32_t n = l->first_load[s + 1] - l->first_load[s];
+        bool sorted = true;
+
+        for (uint32_t i = 1; i < n && sorted; i++)
+            sorted = compare_loads(&order[i - 1], &order[i], l) < 0;
+        if (!sorted)
+            qsort_r(order, n, sizeof(*order), compare_loads, l);
+    }
+}
+
+int sw_loads_index(struct sw_loads *l, uint32_t n_sources, struct sw_error *e)
 {
     drop_index(l);
-    l->first_load = calloc(n_sources + 1ull, sizeof(uint32_t));
-    l->first_check = calloc(n_sources + 1ull, sizeof(uint32_t));
+    l->first_load = calloc(n_sources + 2ull, sizeof(uint32_t));
+    l->first_grid = calloc(n_sources + 2ull, sizeof(uint32_t));
+    l->first_check = calloc(n_sources + 2ull, sizeof(uint32_t));
     l->load_order = calloc(l->n_loads + 1ull, sizeof(uint32_t));
+    l->grid_order = calloc(l->n_grids + 1ull, sizeof(uint32_t));
     l->check_order = calloc(l->n_checks + 1ull, sizeof(uint32_t));
-    if (!l->first_load || !l->first_check || !l->load_order || !l->check_order)
+    if (!l->first_load || !l->first_grid || !l->first_check || !l->load_order || !l->grid_order ||
+        !l->check_order)
         return sw_fail(e, SW_ERR_NOMEM, "no memory for a load program of %u loads", l->n_loads);
     index_by_source(l->first_load, l->load_order, l->n_loads, n_sources, l->loads,
         sizeof(*l->loads), offsetof(struct sw_load, source));
+    index_by_source(l->first_grid, l->grid_order, l->n_grids, n_sources, l->grids,
+        sizeof(*l->grids), offsetof(struct sw_grid, source));
     index_by_source(l->first_check, l->check_order, l->n_checks, n_sources, l->checks,
         sizeof(*l->checks), offsetof(struct sw_alias_check, source));
     l->n_sources = n_sources;
+    sort_loads(l);
+    l->shares = false;
+    for (uint32_t i = 0; i < l->n_grids; i++)
+        l->shares = l->shares || l->grids[i].shared;
     return 0;
 }
 
-int sw_loads_check(
-    struct sw_loads *l, const struct sw_source *sources, uint32_t n_sources, struct sw_error *e)
+bool sw_loads_wants(const struct sw_loads *l, uint32_t source)
 {
-    int rc = check_tiles(l, e);
+    return l->first_load[source] != l->first_load[source + 1] ||
+           l->first_check[source] != l->first_check[source + 1] || sw_loads_shares(l, source);
+}
 
-    if (!rc)
-        rc = check_programs(l, sources, n_sources, e);
-    if (!rc)
-        rc = build_index(l, n_sources, e);
-    return rc;
+bool sw_loads_shares(const struct sw_loads *l, uint32_t source)
+{
+    for (uint32_t i = l->first_grid[source]; i < l->first_grid[source + 1]; i++)
+        if (l->grids[l->grid_order[i]].shared)
+            return true;
+    return false;
 }

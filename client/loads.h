@@ -15,19 +15,26 @@
 struct sw_loads {
     uint64_t layout_epoch;
     uint64_t replica_bytes;
+    uint64_t n_maxima; /* block maxima that this rank shares with others (floats) */
     uint32_t rank;
-    uint32_t n_templates, n_loads, n_checks, n_tiles; /* so far; equal the totals when whole */
-    uint32_t total_templates, total_loads, total_checks, total_tiles;
-    uint32_t room_templates, room_loads, room_checks, room_tiles;
+    /* So far; they equal the totals when whole. */
+    uint32_t n_templates, n_loads, n_grids, n_checks, n_tiles;
+    uint32_t total_templates, total_loads, total_grids, total_checks, total_tiles;
+    uint32_t room_templates, room_loads, room_grids, room_checks, room_tiles;
     struct sw_load_template *templates;
     struct sw_load *loads;
+    struct sw_grid *grids;
     struct sw_alias_check *checks;
     struct sw_tile *tiles;
     /* Set by sw_loads_check; of source s: loads first_load[s] to first_load[s + 1] - 1, by number
-     * in `order`; likewise alias checks. */
+     * in load_order: those of FP8 grids first, by grid, then casts, then copies. Those of no source
+     * (constant zero) are where a source n_sources would be. Likewise grids and alias checks. */
     uint32_t n_sources;
     uint32_t *first_load, *load_order;
+    uint32_t *first_grid, *grid_order;
     uint32_t *first_check, *check_order;
+    uint64_t *load_bytes; /* by template: final bytes of one load */
+    bool shares;          /* some grid is shared */
 };
 
 struct sw_loads *sw_loads_new(void); /* NULL = no memory */
@@ -42,5 +49,13 @@ bool sw_loads_whole(const struct sw_loads *l);
 /* Checks a whole program against the declared sources. SW_ERR_PROTOCOL names what is wrong. */
 int sw_loads_check(
     struct sw_loads *l, const struct sw_source *sources, uint32_t n_sources, struct sw_error *e);
+
+/* Its last step: finds the loads, grids and alias checks of each source. SW_ERR_NOMEM. */
+int sw_loads_index(struct sw_loads *l, uint32_t n_sources, struct sw_error *e);
+
+/* After the check: a version can't end without this source. */
+bool sw_loads_wants(const struct sw_loads *l, uint32_t source);
+/* Some FP8 block of it is spread over several ranks: it is quantised at the end. */
+bool sw_loads_shares(const struct sw_loads *l, uint32_t source);
 
 #endif

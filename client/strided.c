@@ -115,7 +115,14 @@ static void copy_row(
 #undef ROW
 }
 
-/* `bias` is taken off every place in dst: a gather writes its part at the start of a buffer. */
+static void zero_row(char *dst, uint64_t unit, uint64_t n, int64_t dst_stride)
+{
+    for (uint64_t i = 0; i < n; i++)
+        memset(dst + (int64_t)i * dst_stride, 0, unit);
+}
+
+/* `bias` is taken off every place in dst: a gather writes its part at the start of a buffer. No src:
+ * zeros. */
 static void walk(const struct sw_strided *s, char *dst, uint64_t bias, const char *src,
     uint64_t from, uint64_t to)
 {
@@ -129,18 +136,24 @@ static void walk(const struct sw_strided *s, char *dst, uint64_t bias, const cha
     p = place_of(s, from / s->unit);
     while (from < to) {
         char *d = dst + (p.dst - (int64_t)bias) + skip;
-        const char *q = src + p.src + skip;
+        const char *q = src ? src + p.src + skip : NULL;
         uint64_t units = 1, bytes = s->unit - skip;
 
         if (skip || to - from < s->unit) { /* a part of a unit, at either end */
             bytes = bytes < to - from ? bytes : to - from;
-            sw_copy(d, q, bytes);
+            if (q)
+                sw_copy(d, q, bytes);
+            else
+                memset(d, 0, bytes);
         } else {
             const uint64_t left = s->n ? s->count[inner] - p.index[inner] : 1;
 
             units = (to - from) / s->unit < left ? (to - from) / s->unit : left;
             bytes = units * s->unit;
-            copy_row(d, q, s->unit, units, s->n ? s->dst[inner] : 0, s->n ? s->src[inner] : 0);
+            if (q)
+                copy_row(d, q, s->unit, units, s->n ? s->dst[inner] : 0, s->n ? s->src[inner] : 0);
+            else
+                zero_row(d, s->unit, units, s->n ? s->dst[inner] : 0);
         }
         from += bytes;
         skip = 0;
@@ -153,6 +166,11 @@ void sw_strided_copy(
     const struct sw_strided *s, void *dst, const void *src, uint64_t from, uint64_t to)
 {
     walk(s, dst, 0, src, from, to);
+}
+
+void sw_strided_zero(const struct sw_strided *s, void *dst, uint64_t from, uint64_t to)
+{
+    walk(s, dst, 0, NULL, from, to);
 }
 
 /* The same walk, written densely. */

@@ -31,6 +31,9 @@ struct sw_strided sw_strided_make(unsigned bits, uint32_t ndim, const uint64_t *
 void sw_strided_copy(
     const struct sw_strided *s, void *dst, const void *src, uint64_t from, uint64_t to);
 
+/* Sets them to 0; src strides are not looked at. */
+void sw_strided_zero(const struct sw_strided *s, void *dst, uint64_t from, uint64_t to);
+
 /* XXH3-128 of all bytes in walk order, as if they were dense. */
 void sw_strided_digest(const struct sw_strided *s, const void *src, uint64_t *high, uint64_t *low);
 

@@ -53,7 +53,8 @@ static void take_registration(uint64_t version, bool torn)
     ck_assert_uint_eq(msg->u.engine_rank.torn, torn);
     ck_assert(msg->u.engine_rank.n_regions == 2 && msg->n_fds == 2);
     ck_assert(msg->u.engine_rank.region_bytes[0] == REGION && msg->u.engine_rank.n_parameters == 3);
-    ck_assert(msg->u.engine_rank.at.tp == 1 && msg->u.engine_rank.at.tp_size == 2);
+    ck_assert(msg->u.engine_rank.at.of[SW_GROUP_TP].rank == 1);
+    ck_assert(msg->u.engine_rank.at.of[SW_GROUP_TP].size == 2);
     fd = sw_msg_take_fd(msg, 0);
     ck_assert_int_eq(sw_memory_check(fd, REGION, true, NULL, &e), 0);
     if (!region)
@@ -257,6 +258,90 @@ START_TEST(goes_the_whole_way)
 }
 END_TEST
 
+/* ---- what it says of itself ---- */
+
+static void take_description(uint64_t map_version, uint32_t expert)
+{
+    struct sw_msg *msg;
+    struct sw_engine_rank *r;
+
+    fake_greet(&f);
+    msg = fake_expect(&f, SW_MSG_ENGINE_RANK);
+    r = &msg->u.engine_rank;
+    ck_assert_str_eq(r->layout, "auto");
+    ck_assert_str_eq(r->config, "{\"x\": 1}");
+    ck_assert_str_eq(r->scale_format, "ue8m0");
+    ck_assert(r->kind == SW_ENGINE_SGLANG && r->fused_shared_experts == 1);
+    ck_assert(r->block_rows == 64 && r->block_columns == 32);
+    for (uint32_t g = 0; g < SW_GROUP_COUNT; g++)
+        ck_assert(r->at.of[g].rank == g && r->at.of[g].size == 2 * g + 12);
+    ck_assert(r->expert_map_version == map_version && r->expert_map_layers == 1);
+    ck_assert(r->n_expert_map == 2 && r->expert_map[1] == expert);
+    sw_msg_free(msg);
+    fake_skip(&f, SW_MSG_PARAMETERS);
+    answer_registration(0, "");
+}
+
+static void two_maps(struct fake *fake)
+{
+    take_description(3, 7);
+    fake_expect_end(fake);
+    fake_hang_up(fake);
+    take_description(4, 9);
+    send_phase(SW_PHASE_PAUSE, 1, 7);
+    fake_expect_end(fake);
+}
+
+START_TEST(describes_itself)
+{
+    static const uint64_t shape[1] = {4};
+    uint32_t map[2] = {4, 7};
+    char config[] = "{\"x\": 1}";
+    struct sw_engine_options o = {.size = sizeof(o),
+        .engine = "A",
+        .at = {0, 12, 1, 14, 2, 16, 3, 18, 4, 20, 5, 22, 6, 24, 7, 26, 8, 28, 9, 30},
+        .layout = "auto",
+        .kind = "sglang",
+        .config = config,
+        .block_rows = 64,
+        .block_columns = 32,
+        .scale_format = "ue8m0",
+        .fused_shared_experts = 1,
+        .expert_map_version = 3,
+        .expert_map_layers = 1,
+        .expert_map_slots = 2,
+        .expert_map = map,
+        .timeout_ms = FAKE_MS};
+    struct sw_event event;
+    sw_engine *en = NULL;
+    void *base;
+
+    fake_start(&f, SW_ROLE_INFERD, two_maps, 0);
+    o.socket = f.path;
+    o.at.dp_size = 3; /* "a coordinate must be less than its size" */
+    fails(sw_engine_open(&o, &en, &e), SW_ERR_INVALID, "dp 3/3");
+    o.at.dp_size = 18;
+    OK(sw_engine_open(&o, &en, &e));
+    memset(config, '!', sizeof(config) - 1); /* everything was copied */
+    OK(sw_engine_alloc(en, 4096, &base, NULL, &e));
+    OK(sw_engine_parameter(en, "w", SW_U8, 1, shape, 0, 0, &e));
+    OK(sw_engine_register(en, &e));
+    map[1] = 9;
+    fails(sw_engine_expert_map(en, 3, 1, 2, map, &e), SW_ERR_VERSION, "version 3 is not above 3");
+    fails(sw_engine_expert_map(en, 4, 1, 2, NULL, &e), SW_ERR_INVALID, "numbers");
+    OK(sw_engine_next_event(en, 0, &event, &e));
+    OK(sw_engine_expert_map(en, 4, 1, 2, map, &e));
+    map[1] = 10;
+    fails(sw_engine_next_event(en, 0, &event, &e), SW_ERR_STATE, "not registered");
+    OK(sw_engine_register(en, &e));
+    event = next(en);
+    ck_assert_int_eq(event.kind, SW_EVENT_PAUSE);
+    fails(sw_engine_expert_map(en, 5, 1, 2, map, &e), SW_ERR_STATE, "after RESUME");
+    sw_engine_close(en);
+    fake_stop(&f);
+}
+END_TEST
+
 /* ---- open and declare ---- */
 
 static void only_greet(struct fake *fake)
@@ -287,7 +372,20 @@ START_TEST(open_says_what_is_wrong)
     fails(sw_engine_open(&o, &en, &e), SW_ERR_INVALID, "ep 1/0");
     o.at.ep = 0;
     o.scale_format = "fp64";
-    fails(sw_engine_open(&o, &en, &e), SW_ERR_INVALID, "fp64");
+    fails(sw_engine_open(&o, &en, &e), SW_ERR_UNSUPPORTED, "fp64");
+    o.scale_format = NULL;
+    o.kind = "tgi";
+    fails(sw_engine_open(&o, &en, &e), SW_ERR_UNSUPPORTED, "tgi");
+    o.kind = NULL;
+    o.layout = "auto";
+    fails(sw_engine_open(&o, &en, &e), SW_ERR_INVALID, "sglang or vllm");
+    o.kind = "vllm";
+    fails(sw_engine_open(&o, &en, &e), SW_ERR_INVALID, "config.json");
+    o.expert_map_layers = 2;
+    o.expert_map_slots = 3;
+    o.config = "{}";
+    o.expert_map_version = 1;
+    fails(sw_engine_open(&o, &en, &e), SW_ERR_INVALID, "2 layers with 3 slots");
     o.size = 1;
     fails(sw_engine_open(&o, &en, &e), SW_ERR_INVALID, "size");
     fails(sw_engine_open(NULL, &en, &e), SW_ERR_INVALID, "NULL");
@@ -660,6 +758,7 @@ int main(void)
 
     tcase_set_timeout(c, 60);
     tcase_add_test(c, goes_the_whole_way);
+    tcase_add_test(c, describes_itself);
     tcase_add_test(c, open_says_what_is_wrong);
     tcase_add_test(c, declarations_are_checked);
     tcase_add_test(c, registration_is_refused_and_tried_again);

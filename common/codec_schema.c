@@ -207,8 +207,8 @@ static const struct sw_field begin_fields[] = {
 SCHEMA(begin, sw_begin, begin);
 
 static const struct sw_field template_fields[] = {
-    COL_ENUM(sw_load_template, LoadProgram, transform, template_transform, SW_TRANSFORM_COPY),
-    COL_ENUM(sw_load_template, LoadProgram, src_dtype, template_src_dtype, SW_DTYPE_COUNT - 1),
+    COL_ENUM(sw_load_template, LoadProgram, transform, template_transform, SW_TRANSFORM_ZERO),
+    COL_U32(sw_load_template, LoadProgram, src_dtype, template_src_dtype, SW_DTYPE_COUNT - 1),
     COL_ENUM(sw_load_template, LoadProgram, dst_dtype, template_dst_dtype, SW_DTYPE_COUNT - 1),
     COL_U32(sw_load_template, LoadProgram, ndim, template_ndim, SW_MAX_DIMS),
     COL_DIMS(sw_load_template, LoadProgram, lo, template_lo, ndim),
@@ -218,12 +218,23 @@ static const struct sw_field template_fields[] = {
 COLUMN_SCHEMA(template, sw_load_template);
 
 static const struct sw_field load_fields[] = {
-    COL_U32(sw_load, LoadProgram, source, load_source, SW_TENSORS_MAX - 1),
+    COL_U32(sw_load, LoadProgram, source, load_source, ANY), /* see load_program_rule */
     COL_U32(sw_load, LoadProgram, tmpl, load_tmpl, SW_TENSORS_MAX - 1),
     COL_U32(sw_load, LoadProgram, tile, load_tile, SW_EXTENTS_MAX - 1),
     COL_U64(sw_load, LoadProgram, offset, load_offset),
+    COL_U32(sw_load, LoadProgram, grid, load_grid, ANY),
 };
 COLUMN_SCHEMA(load, sw_load);
+
+static const struct sw_field grid_fields[] = {
+    COL_U32(sw_grid, LoadProgram, source, grid_source, SW_TENSORS_MAX - 1),
+    COL_U32(sw_grid, LoadProgram, block[0], grid_block_rows, ANY),
+    COL_U32(sw_grid, LoadProgram, block[1], grid_block_columns, ANY),
+    COL_ENUM(sw_grid, LoadProgram, scale, grid_scale, SW_SCALE_UE8M0),
+    COL_U32(sw_grid, LoadProgram, shared, grid_shared, 1),
+    COL_U64(sw_grid, LoadProgram, first, grid_first),
+};
+COLUMN_SCHEMA(grid, sw_grid);
 
 static const struct sw_field check_fields[] = {
     COL_U32(sw_alias_check, LoadProgram, source, check_source, SW_TENSORS_MAX - 1),
@@ -237,10 +248,29 @@ static const struct sw_field tile_fields[] = {
 };
 COLUMN_SCHEMA(tile, sw_tile);
 
+/* No source and no source dtype are what constant zero has, no grid what isn't FP8. */
+static const char *load_program_rule(void *ours, bool decoding)
+{
+    const struct sw_load_program *p = ours;
+
+    (void)decoding;
+    for (uint32_t i = 0; i < p->n_templates; i++)
+        if (!p->templates[i].src_dtype != (p->templates[i].transform == SW_TRANSFORM_ZERO))
+            return "a template without a source dtype is constant zero, and no other is";
+    for (uint32_t i = 0; i < p->n_loads; i++) {
+        if (p->loads[i].source >= SW_TENSORS_MAX && p->loads[i].source != UINT32_MAX)
+            return "a load from a source whose number is over the limit";
+        if (p->loads[i].grid >= SW_TENSORS_MAX && p->loads[i].grid != UINT32_MAX)
+            return "a load with a grid whose number is over the limit";
+    }
+    return NULL;
+}
+
 static const struct sw_field load_program_fields[] = {
     U64(sw_load_program, LoadProgram, layout_epoch, ANY),
     U32(sw_load_program, LoadProgram, rank, RANK_LIMIT),
     U64(sw_load_program, LoadProgram, replica_bytes, SW_BYTES_MAX),
+    U64(sw_load_program, LoadProgram, n_maxima, SW_BYTES_MAX / sizeof(float)),
     U32(sw_load_program, LoadProgram, first_template, SW_TENSORS_MAX),
     U32(sw_load_program, LoadProgram, total_templates, SW_TENSORS_MAX),
     {COLUMNS(sw_load_program, templates, n_templates, SW_PART_ITEMS_MAX, template),
@@ -249,6 +279,10 @@ static const struct sw_field load_program_fields[] = {
     U32(sw_load_program, LoadProgram, total_loads, SW_EXTENTS_MAX),
     {COLUMNS(sw_load_program, loads, n_loads, SW_PART_ITEMS_MAX, load),
         PARTS(sw_load_program, first_load, total_loads, SW_EXTENTS_MAX)},
+    U32(sw_load_program, LoadProgram, first_grid, SW_TENSORS_MAX),
+    U32(sw_load_program, LoadProgram, total_grids, SW_TENSORS_MAX),
+    {COLUMNS(sw_load_program, grids, n_grids, SW_PART_ITEMS_MAX, grid),
+        PARTS(sw_load_program, first_grid, total_grids, SW_TENSORS_MAX)},
     U32(sw_load_program, LoadProgram, first_check, SW_TENSORS_MAX),
     U32(sw_load_program, LoadProgram, total_checks, SW_TENSORS_MAX),
     {COLUMNS(sw_load_program, checks, n_checks, SW_PART_ITEMS_MAX, check),
@@ -258,7 +292,7 @@ static const struct sw_field load_program_fields[] = {
     {COLUMNS(sw_load_program, tiles, n_tiles, SW_PART_ITEMS_MAX, tile),
         PARTS(sw_load_program, first_tile, total_tiles, SW_EXTENTS_MAX)},
 };
-SCHEMA(load_program, sw_load_program, load_program);
+SCHEMA_RULE(load_program, sw_load_program, load_program, load_program_rule);
 
 static const struct sw_field buffer_fields[] = {
     U32(sw_buffer, Buffer, rank, RANK_LIMIT),
@@ -266,8 +300,41 @@ static const struct sw_field buffer_fields[] = {
     U64(sw_buffer, Buffer, generation, ANY),
     U64(sw_buffer, Buffer, data_bytes, SW_BYTES_MAX),
     U64(sw_buffer, Buffer, counter_bytes, SW_BYTES_MAX),
+    U64(sw_buffer, Buffer, maxima_bytes, SW_BYTES_MAX),
 };
 SCHEMA(buffer, sw_buffer, buffer);
+
+static const struct sw_field share_fields[] = {
+    COL_U64(sw_share, MaximaProgram, count, share_count),
+    COL_U32(sw_share, MaximaProgram, first_member, share_first_member, ANY),
+    COL_U32(sw_share, MaximaProgram, n_members, share_n_members, SW_WORLD_MAX),
+};
+COLUMN_SCHEMA(share, sw_share);
+
+static const struct sw_field share_member_fields[] = {
+    COL_U32(sw_share_member, MaximaProgram, rank, member_rank, RANK_LIMIT),
+    COL_U64(sw_share_member, MaximaProgram, first, member_first),
+};
+COLUMN_SCHEMA(share_member, sw_share_member);
+
+static const struct sw_field maxima_program_fields[] = {
+    U64(sw_maxima_program, MaximaProgram, layout_epoch, ANY),
+    U32(sw_maxima_program, MaximaProgram, first_share, SW_EXTENTS_MAX),
+    U32(sw_maxima_program, MaximaProgram, total_shares, SW_EXTENTS_MAX),
+    {COLUMNS(sw_maxima_program, shares, n_shares, SW_PART_ITEMS_MAX, share),
+        PARTS(sw_maxima_program, first_share, total_shares, SW_EXTENTS_MAX)},
+    U32(sw_maxima_program, MaximaProgram, first_member, SW_EXTENTS_MAX),
+    U32(sw_maxima_program, MaximaProgram, total_members, SW_EXTENTS_MAX),
+    {COLUMNS(sw_maxima_program, members, n_members, SW_PART_ITEMS_MAX, share_member),
+        PARTS(sw_maxima_program, first_member, total_members, SW_EXTENTS_MAX)},
+};
+SCHEMA(maxima_program, sw_maxima_program, maxima_program);
+
+static const struct sw_field maxima_fields[] = {
+    U32(sw_maxima, Maxima, rank, RANK_LIMIT),
+    U64(sw_maxima, Maxima, version, ANY),
+};
+SCHEMA(maxima, sw_maxima, maxima);
 
 static const struct sw_field digest_fields[] = {
     COL_U32(sw_digest, End, set, digest_set, ANY),
@@ -437,17 +504,60 @@ static const struct sw_field member_fields[] = {
 };
 SCHEMA(member, sw_member, member);
 
+#define GROUP_MEMBER(kind, m, p)                                                                   \
+    {                                                                                              \
+        .name = #p, .type = SW_FIELD_U32, .max = ANY,                                              \
+        .offset = OURS(sw_coordinates, of[kind].m, 4), .pb = THEIRS(Coordinates, p, 4)             \
+    }
+#define GROUP(kind, p) GROUP_MEMBER(kind, rank, p)
+#define GROUP_SIZE(kind, p) GROUP_MEMBER(kind, size, p)
+
 static const struct sw_field coordinates_fields[] = {
-    U32(sw_coordinates, Coordinates, pp, ANY),
-    U32(sw_coordinates, Coordinates, pp_size, ANY),
-    U32(sw_coordinates, Coordinates, tp, ANY),
-    U32(sw_coordinates, Coordinates, tp_size, ANY),
-    U32(sw_coordinates, Coordinates, ep, ANY),
-    U32(sw_coordinates, Coordinates, ep_size, ANY),
-    U32(sw_coordinates, Coordinates, dp, ANY),
-    U32(sw_coordinates, Coordinates, dp_size, ANY),
+    GROUP(SW_GROUP_PP, pp),
+    GROUP_SIZE(SW_GROUP_PP, pp_size),
+    GROUP(SW_GROUP_TP, tp),
+    GROUP_SIZE(SW_GROUP_TP, tp_size),
+    GROUP(SW_GROUP_EP, ep),
+    GROUP_SIZE(SW_GROUP_EP, ep_size),
+    GROUP(SW_GROUP_DP, dp),
+    GROUP_SIZE(SW_GROUP_DP, dp_size),
+    GROUP(SW_GROUP_ATTN_TP, attn_tp),
+    GROUP_SIZE(SW_GROUP_ATTN_TP, attn_tp_size),
+    GROUP(SW_GROUP_MOE_TP, moe_tp),
+    GROUP_SIZE(SW_GROUP_MOE_TP, moe_tp_size),
+    GROUP(SW_GROUP_MLP_TP, mlp_tp),
+    GROUP_SIZE(SW_GROUP_MLP_TP, mlp_tp_size),
+    GROUP(SW_GROUP_SHARED_TP, shared_tp),
+    GROUP_SIZE(SW_GROUP_SHARED_TP, shared_tp_size),
+    GROUP(SW_GROUP_EMBED_TP, embed_tp),
+    GROUP_SIZE(SW_GROUP_EMBED_TP, embed_tp_size),
+    GROUP(SW_GROUP_HEAD_TP, head_tp),
+    GROUP_SIZE(SW_GROUP_HEAD_TP, head_tp_size),
 };
 SCHEMA(coordinates, sw_coordinates, coordinates);
+
+/* The items are plain numbers: a column list of structs that are one uint32_t. */
+static const struct sw_field expert_fields[] = {
+    {.name = "expert_map",
+        .type = SW_FIELD_U32,
+        .max = SW_EXPERTS_MAX - 1,
+        .offset = 0,
+        .pb = offsetof(PB(EngineRank), expert_map) +
+              PROVEN(sizeof(*((PB(EngineRank) *)0)->expert_map) == sizeof(uint32_t)),
+        .n_pb = offsetof(PB(EngineRank), n_expert_map)},
+};
+static const struct sw_schema expert = {
+    .size = sizeof(uint32_t), .n_fields = 1, .fields = expert_fields};
+
+static const char *engine_rank_rule(void *ours, bool decoding)
+{
+    const struct sw_engine_rank *r = ours;
+
+    (void)decoding;
+    if ((uint64_t)r->expert_map_layers * r->expert_map_slots != r->n_expert_map)
+        return "an expert map that has not layers times slots numbers";
+    return NULL;
+}
 
 static const struct sw_field engine_rank_fields[] = {
     NAME(sw_engine_rank, EngineRank, engine, SW_LABEL_MAX),
@@ -455,15 +565,24 @@ static const struct sw_field engine_rank_fields[] = {
     U32(sw_engine_rank, EngineRank, world, SW_WORLD_MAX),
     BYTES(sw_engine_rank, EngineRank, instance),
     STRUCT(sw_engine_rank, EngineRank, at, coordinates),
+    NAME(sw_engine_rank, EngineRank, layout, SW_LABEL_MAX),
+    U32(sw_engine_rank, EngineRank, kind, SW_ENGINE_VLLM),
+    NAME(sw_engine_rank, EngineRank, config, SW_CONFIG_TEXT_MAX),
     NAME(sw_engine_rank, EngineRank, scale_format, SW_LABEL_MAX),
+    U32(sw_engine_rank, EngineRank, block_rows, ANY),
+    U32(sw_engine_rank, EngineRank, block_columns, ANY),
+    U32(sw_engine_rank, EngineRank, fused_shared_experts, 1),
     U64(sw_engine_rank, EngineRank, expert_map_version, ANY),
+    U32(sw_engine_rank, EngineRank, expert_map_layers, SW_EXPERT_MAP_MAX),
+    U32(sw_engine_rank, EngineRank, expert_map_slots, SW_EXPERT_MAP_MAX),
+    {COLUMNS(sw_engine_rank, expert_map, n_expert_map, SW_EXPERT_MAP_MAX, expert)},
     U64(sw_engine_rank, EngineRank, version, ANY),
     BOOL(sw_engine_rank, EngineRank, torn),
     U32(sw_engine_rank, EngineRank, pid, ANY),
     U32(sw_engine_rank, EngineRank, n_parameters, SW_PARAMETERS_MAX),
     NUMBERS(sw_engine_rank, EngineRank, region_bytes, n_regions, SW_REGIONS_MAX),
 };
-SCHEMA(engine_rank, sw_engine_rank, engine_rank);
+SCHEMA_RULE(engine_rank, sw_engine_rank, engine_rank, engine_rank_rule);
 
 static const struct sw_field parameter_fields[] = {
     COL_NAME(sw_parameter, Parameters, name, name, SW_NAME_MAX),
@@ -650,7 +769,10 @@ SCHEMA(status_text, sw_status_text, status_text);
     X(LOCAL_COPY, local_copy)                                                                      \
     X(LOCAL_DONE, local_done)                                                                      \
     X(STATUS, status)                                                                              \
-    X(STATUS_TEXT, status_text)
+    X(STATUS_TEXT, status_text)                                                                    \
+    X(MAXIMA_PROGRAM, maxima_program)                                                              \
+    X(MAXIMA, maxima)                                                                              \
+    X(MAXIMA_DONE, rank_reply)
 
 #define SAME_NUMBER(NAME, schema)                                                                  \
     _Static_assert((int)SW_MSG_##NAME == (int)SHARDWIRE__V1__FRAME__BODY_##NAME,                   \
@@ -661,7 +783,9 @@ _Static_assert((int)SW_ROLE_WRITER == (int)SHARDWIRE__V1__ROLE__ROLE_WRITER, "ro
 _Static_assert((int)SW_PHASE_ABORT == (int)SHARDWIRE__V1__PHASE__PHASE_ABORT, "phases");
 _Static_assert((int)SW_RANK_GONE == (int)SHARDWIRE__V1__RANK_STATE__RANK_STATE_GONE, "states");
 _Static_assert((int)SW_LOCAL_VERIFY == (int)SHARDWIRE__V1__LOCAL_MODE__LOCAL_MODE_VERIFY, "modes");
-_Static_assert((int)SW_TRANSFORM_COPY == (int)SHARDWIRE__V1__TRANSFORM__TRANSFORM_COPY, "copy");
+_Static_assert((int)SW_TRANSFORM_ZERO == (int)SHARDWIRE__V1__TRANSFORM__TRANSFORM_ZERO, "zero");
+_Static_assert((int)SW_SCALE_UE8M0 == (int)SHARDWIRE__V1__SCALE_FORMAT__SCALE_UE8M0, "scales");
+_Static_assert((int)SW_ENGINE_VLLM == (int)SHARDWIRE__V1__ENGINE_KIND__ENGINE_VLLM, "kinds");
 _Static_assert((int)SW_F6_E3M2 == (int)SHARDWIRE__V1__DTYPE__DTYPE_F6_E3M2, "dtypes");
 
 const struct sw_schema *sw_schema_find(unsigned kind)

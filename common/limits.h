@@ -28,8 +28,11 @@
 #define SW_REGIONS_MAX 64u   /* regions of one engine rank: their descriptors come in one frame */
 #define SW_WORLD_MAX 16384u  /* trainer ranks, or ranks of one engine */
 #define SW_ENGINES_MAX 4096u /* engines of one group */
-#define SW_EXTENTS_MAX 16000000u  /* extents of one write program */
-#define SW_BYTES_MAX (1ull << 46) /* one tensor, region or replica: 64 TiB */
+#define SW_EXTENTS_MAX 16000000u        /* extents of one write program */
+#define SW_CONFIG_TEXT_MAX (256u << 10) /* an engine's config.json, as it is sent */
+#define SW_EXPERT_MAP_MAX 131072u       /* numbers in an expert map: layers times slots */
+#define SW_EXPERTS_MAX 65536u           /* experts of one layer */
+#define SW_BYTES_MAX (1ull << 46)       /* one tensor, region or replica: 64 TiB */
 
 /* ---- where ---- */
 #define SW_TRAINERD_PORT 7470

@@ -81,6 +81,9 @@ static const char *const kind_names[SW_MSG_KIND_COUNT] = {
     [SW_MSG_LOCAL_DONE] = "LOCAL_DONE",
     [SW_MSG_STATUS] = "STATUS",
     [SW_MSG_STATUS_TEXT] = "STATUS_TEXT",
+    [SW_MSG_MAXIMA_PROGRAM] = "MAXIMA_PROGRAM",
+    [SW_MSG_MAXIMA] = "MAXIMA",
+    [SW_MSG_MAXIMA_DONE] = "MAXIMA_DONE",
 };
 
 static const char *const phase_names[] = {[SW_PHASE_ARM] = "arm",

@@ -117,6 +117,10 @@ enum sw_msg_kind {
     /* anyone -> daemon */
     SW_MSG_STATUS,
     SW_MSG_STATUS_TEXT,
+    /* FP8 blocks that several trainer ranks of a host hold parts of */
+    SW_MSG_MAXIMA_PROGRAM, /* coordinator -> trainerd */
+    SW_MSG_MAXIMA,         /* trainer -> trainerd */
+    SW_MSG_MAXIMA_DONE,
     SW_MSG_KIND_COUNT
 };
 
@@ -150,7 +154,7 @@ struct sw_sources { /* a part of one rank's manifest; parts are sent in order, o
     uint32_t first, total, n;
     struct sw_source *items;
 };
-struct sw_rank_reply { /* SOURCES_DONE, BEGIN_DONE, END_DONE */
+struct sw_rank_reply { /* SOURCES_DONE, BEGIN_DONE, MAXIMA_DONE, END_DONE */
     uint32_t rank;
     uint64_t version;      /* 0 in SOURCES_DONE */
     uint64_t layout_epoch; /* BEGIN_DONE: the epoch of the load program to use */
@@ -179,23 +183,37 @@ struct sw_abort {
     uint64_t version;
     const char *reason;
 };
-struct sw_load_program { /* parts in order: all templates in the first, then loads, checks, tiles */
+struct sw_load_program { /* parts in order: templates, then loads, grids, checks, tiles */
     uint64_t layout_epoch;
     uint32_t rank;
     uint64_t replica_bytes;
-    uint32_t total_templates, total_loads, total_checks, total_tiles;
-    uint32_t first_template, first_load, first_check, first_tile;
-    uint32_t n_templates, n_loads, n_checks, n_tiles;
+    uint64_t n_maxima; /* floats of block maxima that this rank shares with others */
+    uint32_t total_templates, total_loads, total_grids, total_checks, total_tiles;
+    uint32_t first_template, first_load, first_grid, first_check, first_tile;
+    uint32_t n_templates, n_loads, n_grids, n_checks, n_tiles;
     struct sw_load_template *templates;
     struct sw_load *loads;
+    struct sw_grid *grids;
     struct sw_alias_check *checks;
     struct sw_tile *tiles;
 };
-struct sw_buffer { /* + 2 descriptors: data (read-write), counters (u64 for each tile, read-write)
-                    */
+struct sw_buffer { /* + 2 descriptors: data, counters (u64 for each tile); a third one, the shared
+                    * block maxima (floats), when maxima_bytes > 0. All are read-write */
     uint32_t rank, index;
     uint64_t generation; /* another number = another memfd: map anew */
-    uint64_t data_bytes, counter_bytes;
+    uint64_t data_bytes, counter_bytes, maxima_bytes;
+};
+struct sw_maxima_program { /* of one host; parts in order: shares, then members */
+    uint64_t layout_epoch;
+    uint32_t total_shares, total_members;
+    uint32_t first_share, first_member;
+    uint32_t n_shares, n_members;
+    struct sw_share *shares;
+    struct sw_share_member *members;
+};
+struct sw_maxima { /* this rank's partial maxima of the version lie in the buffer */
+    uint32_t rank;
+    uint64_t version;
 };
 struct sw_publish {
     uint64_t request;   /* the asker's number; comes back in RESULT */
@@ -296,16 +314,22 @@ struct sw_member {
     const char *unix_path;              /* inferd */
     uint8_t host_nonce[SW_NONCE_BYTES]; /* inferd */
 };
-struct sw_coordinates {
-    uint32_t pp, pp_size, tp, tp_size, ep, ep_size, dp, dp_size;
-};
 struct sw_engine_rank { /* engine -> inferd: + one descriptor for each region */
     const char *engine;
     uint32_t rank, world;
     struct sw_id instance; /* of the engine process */
     struct sw_coordinates at;
+    const char *layout;       /* "" and "identity": checkpoint names; "auto": by the config's
+                               * architecture; else a layout file's name */
+    enum sw_engine_kind kind; /* whose names its parameters have */
+    const char *config;       /* the model's config.json; "" with identity */
     const char *scale_format; /* "", "fp32", "ue8m0" */
+    uint32_t block_rows, block_columns; /* of FP8 blocks; 0 = what the config says */
+    uint32_t fused_shared_experts;      /* 0 or 1 */
     uint64_t expert_map_version;
+    /* Slot -> expert, a row for each layer or one for all; none: by the experts' ids. */
+    uint32_t expert_map_layers, expert_map_slots, n_expert_map;
+    uint32_t *expert_map;
     uint64_t version;      /* what the engine process knows it holds; 0 = nothing of ours */
     uint32_t torn;         /* 1: it was paused for an update whose end it never saw */
     uint32_t pid;          /* set by inferd when it forwards */
@@ -424,6 +448,8 @@ struct sw_msg {
         struct sw_begin begin;
         struct sw_load_program load_program;
         struct sw_buffer buffer;
+        struct sw_maxima_program maxima_program;
+        struct sw_maxima maxima;
         struct sw_end end;
         struct sw_abort abort;
         struct sw_publish publish;

@@ -66,12 +66,13 @@ int sw_engine_kind_from_name(const char *name);
 
 /*
  * Fills in what was not said (docs/layouts.md, "GROUP"). SW_ERR_INVALID names a group whose rank is
- * not below its size, or sizes that do not divide: tp % dp, tp % ep (unless moe_tp is given).
+ * not below its size, or sizes that do not divide: tp % dp (SGLang, unless attn_tp is given), tp % ep
+ * (unless moe_tp is given). Inner groups are neighbours: moe_tp rank = tp rank % moe_tp size.
  */
 int sw_coordinates_complete(
     struct sw_coordinates *at, enum sw_engine_kind kind, struct sw_error *e);
 
-/* Equal in everything that decides what a rank holds. */
+/* Equal in everything that decides what a parameter of a rank holds: pp and dp do not. */
 bool sw_placement_equal(const struct sw_placement *a, const struct sw_placement *b);
 
 #endif

@@ -96,6 +96,41 @@ START_TEST(full_parts)
     sw_msg_free(msg);
     round_trip(SW_MSG_WRITE_PROGRAM, 3, SW_PART_ITEMS_MAX);
     round_trip(SW_MSG_LOAD_PROGRAM, 3, 2000);
+    round_trip(SW_MSG_MAXIMA_PROGRAM, 3, SW_PART_ITEMS_MAX);
+}
+END_TEST
+
+/* The largest config.json and expert map fit into one frame together, with all regions. */
+START_TEST(full_engine)
+{
+    struct sw_msg *msg = test_message(SW_MSG_ENGINE_RANK, 1, SW_REGIONS_MAX), *back;
+    struct sw_engine_rank *u = &msg->u.engine_rank;
+    char *config = malloc(SW_CONFIG_TEXT_MAX + 2);
+    struct sw_error e = {0};
+    char difference[128];
+    uint8_t *bytes;
+    size_t length;
+
+    memset(config, '{', SW_CONFIG_TEXT_MAX + 1);
+    config[SW_CONFIG_TEXT_MAX] = '\0';
+    u->config = config;
+    u->expert_map_layers = 128;
+    u->expert_map_slots = SW_EXPERT_MAP_MAX / 128;
+    u->n_expert_map = SW_EXPERT_MAP_MAX;
+    u->expert_map = sw_arena_array(&msg->arena, SW_EXPERT_MAP_MAX, sizeof(*u->expert_map));
+    for (uint32_t i = 0; i < SW_EXPERT_MAP_MAX; i++)
+        u->expert_map[i] = SW_EXPERTS_MAX - 1;
+    encode(msg, &bytes, &length);
+    ck_assert_int_eq(sw_codec_decode(bytes, length, &back, &e), 0);
+    ck_assert_msg(test_message_equal(msg, back, difference), "%s", difference);
+    free(bytes);
+    sw_msg_free(back);
+    config[SW_CONFIG_TEXT_MAX] = '{';
+    config[SW_CONFIG_TEXT_MAX + 1] = '\0';
+    ck_assert_int_eq(sw_codec_encode(msg, &bytes, &length, &e), SW_ERR_LIMIT);
+    ck_assert_ptr_nonnull(strstr(e.text, "config"));
+    free(config);
+    sw_msg_free(msg);
 }
 END_TEST
 
@@ -335,6 +370,61 @@ START_TEST(parts_and_columns)
 }
 END_TEST
 
+/* What must hold between members of one message. */
+START_TEST(joint_rules)
+{
+    struct sw_msg *msg = test_message(SW_MSG_LOAD_PROGRAM, 2, 3);
+    struct sw_load_program *p = &msg->u.load_program;
+    struct sw_error e = {0};
+    struct raw body = {.n = 0};
+    uint8_t *bytes = NULL;
+    size_t length;
+
+    p->templates[0].transform = SW_TRANSFORM_ZERO;
+    p->templates[0].src_dtype = SW_BF16;
+    ck_assert_int_eq(sw_codec_encode(msg, &bytes, &length, &e), SW_ERR_INVALID);
+    ck_assert_ptr_nonnull(strstr(e.text, "constant zero"));
+    p->templates[0].transform = SW_TRANSFORM_CAST;
+    p->templates[0].src_dtype = SW_DTYPE_INVALID;
+    ck_assert_int_eq(sw_codec_encode(msg, &bytes, &length, &e), SW_ERR_INVALID);
+    p->templates[0].src_dtype = SW_F32;
+    p->loads[0].source = SW_TENSORS_MAX;
+    ck_assert_int_eq(sw_codec_encode(msg, &bytes, &length, &e), SW_ERR_INVALID);
+    ck_assert_ptr_nonnull(strstr(e.text, "source"));
+    p->loads[0].source = 0;
+    p->loads[0].grid = SW_TENSORS_MAX;
+    ck_assert_int_eq(sw_codec_encode(msg, &bytes, &length, &e), SW_ERR_INVALID);
+    ck_assert_ptr_nonnull(strstr(e.text, "grid"));
+    p->loads[0].grid = UINT32_MAX;
+    p->grids[0].shared = 2;
+    ck_assert_int_eq(sw_codec_encode(msg, &bytes, &length, &e), SW_ERR_LIMIT);
+    p->grids[0].shared = 1;
+    p->grids[0].scale = SW_SCALE_NONE;
+    ck_assert_int_eq(sw_codec_encode(msg, &bytes, &length, &e), SW_ERR_INVALID);
+    ck_assert_ptr_null(bytes);
+    sw_msg_free(msg);
+
+    field_number(&body, 19, 2); /* ENGINE_RANK: a map of 2 x 2 with 3 numbers */
+    field_number(&body, 20, 2);
+    field_bytes(&body, 21, "\x01\x02\x03", 3);
+    expect(SW_MSG_ENGINE_RANK, &body, SW_ERR_PROTOCOL, "layers times slots");
+    field_bytes(&body, 21, "\x04", 1);
+    expect(SW_MSG_ENGINE_RANK, &body, 0, NULL);
+    field_number(&body, 14, 3);
+    expect(SW_MSG_ENGINE_RANK, &body, SW_ERR_LIMIT, "kind is 3");
+    body.n = 0;
+    field_number(&body, 19, UINT32_MAX);
+    expect(SW_MSG_ENGINE_RANK, &body, SW_ERR_LIMIT, "expert_map_layers");
+    body.n = 0; /* LOAD_PROGRAM without the newest column */
+    field_number(&body, 14, 1);
+    field_bytes(&body, 15, "\x00", 1);
+    field_bytes(&body, 16, "\x00", 1);
+    field_bytes(&body, 17, "\x00", 1);
+    field_bytes(&body, 18, "\x00", 1);
+    expect(SW_MSG_LOAD_PROGRAM, &body, SW_ERR_PROTOCOL, "load_grid: columns of different lengths");
+}
+END_TEST
+
 START_TEST(kinds)
 {
     struct raw frame = {.n = 0};
@@ -530,11 +620,13 @@ int main(void)
     tcase_add_loop_test(t, every_kind, 1, SW_MSG_KIND_COUNT);
     tcase_add_loop_test(t, empty, 1, SW_MSG_KIND_COUNT);
     tcase_add_test(t, full_parts);
+    tcase_add_test(t, full_engine);
     tcase_add_loop_test(t, truncated, 1, SW_MSG_KIND_COUNT);
     tcase_add_loop_test(t, flipped, 1, SW_MSG_KIND_COUNT);
     tcase_add_test(t, strings);
     tcase_add_test(t, values);
     tcase_add_test(t, parts_and_columns);
+    tcase_add_test(t, joint_rules);
     tcase_add_test(t, kinds);
     tcase_add_test(t, floods);
     tcase_add_test(t, flood_of_bodies);

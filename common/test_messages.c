@@ -183,13 +183,43 @@ static void make_templates(struct maker *m, struct sw_load_program *u)
     for (uint32_t i = 0; i < u->n_templates; i++) {
         struct sw_load_template *t = &u->templates[i];
 
-        t->transform = SW_TRANSFORM_COPY;
-        t->src_dtype = dtype(m);
+        t->transform = (enum sw_transform)n32(m, SW_TRANSFORM_ZERO);
+        t->src_dtype = t->transform == SW_TRANSFORM_ZERO ? SW_DTYPE_INVALID : dtype(m);
         t->dst_dtype = dtype(m);
         t->ndim = n32(m, SW_MAX_DIMS);
         dims(m, t->ndim, t->lo);
         dims(m, t->ndim, t->len);
         dims(m, t->ndim, t->dst_stride);
+    }
+}
+
+static void make_grids(struct maker *m, struct sw_load_program *u)
+{
+    u->n_maxima = number(m, SW_BYTES_MAX / sizeof(float));
+    u->n_grids = part(m, &u->first_grid, &u->total_grids, SW_TENSORS_MAX - SW_PART_ITEMS_MAX);
+    u->grids = array(m, u->n_grids, sizeof(*u->grids));
+    for (uint32_t i = 0; i < u->n_grids; i++)
+        u->grids[i] = (struct sw_grid){.source = n32(m, SW_TENSORS_MAX - 1),
+            .block = {n32(m, 65536), n32(m, 65536)},
+            .scale = (enum sw_scale_format)n32(m, SW_SCALE_UE8M0),
+            .shared = i % 2,
+            .first = n64(m)};
+}
+
+static void make_maxima_program(struct maker *m, struct sw_maxima_program *u)
+{
+    u->layout_epoch = n64(m);
+    u->n_shares = part(m, &u->first_share, &u->total_shares, SW_EXTENTS_MAX - SW_PART_ITEMS_MAX);
+    u->shares = array(m, u->n_shares, sizeof(*u->shares));
+    for (uint32_t i = 0; i < u->n_shares; i++)
+        u->shares[i] = (struct sw_share){.count = n64(m),
+            .first_member = n32(m, SW_EXTENTS_MAX),
+            .n_members = n32(m, SW_WORLD_MAX)};
+    u->n_members = part(m, &u->first_member, &u->total_members, SW_EXTENTS_MAX - SW_PART_ITEMS_MAX);
+    u->members = array(m, u->n_members, sizeof(*u->members));
+    for (uint32_t i = 0; i < u->n_members; i++) {
+        u->members[i].rank = n32(m, SW_WORLD_MAX - 1);
+        u->members[i].first = n64(m);
     }
 }
 
@@ -202,11 +232,13 @@ static void make_load_program(struct maker *m, struct sw_load_program *u)
     u->n_loads = part(m, &u->first_load, &u->total_loads, SW_EXTENTS_MAX - SW_PART_ITEMS_MAX);
     u->loads = array(m, u->n_loads, sizeof(*u->loads));
     for (uint32_t i = 0; i < u->n_loads; i++) {
-        u->loads[i].source = n32(m, SW_TENSORS_MAX - 1);
+        u->loads[i].source = i % 7 ? n32(m, SW_TENSORS_MAX - 1) : UINT32_MAX;
+        u->loads[i].grid = i % 3 ? n32(m, SW_TENSORS_MAX - 1) : UINT32_MAX;
         u->loads[i].tmpl = n32(m, SW_TENSORS_MAX - 1);
         u->loads[i].tile = n32(m, SW_EXTENTS_MAX - 1);
         u->loads[i].offset = n64(m);
     }
+    make_grids(m, u);
     u->n_checks = part(m, &u->first_check, &u->total_checks, SW_TENSORS_MAX - SW_PART_ITEMS_MAX);
     u->checks = array(m, u->n_checks, sizeof(*u->checks));
     for (uint32_t i = 0; i < u->n_checks; i++)
@@ -300,16 +332,22 @@ static void make_engine_rank(struct maker *m, struct sw_engine_rank *u)
     u->rank = n32(m, SW_WORLD_MAX - 1);
     u->world = n32(m, SW_WORLD_MAX);
     u->instance = id(m);
-    u->at = (struct sw_coordinates){.pp = n32(m, 64),
-        .pp_size = n32(m, 64),
-        .tp = n32(m, 64),
-        .tp_size = n32(m, 64),
-        .ep = n32(m, 64),
-        .ep_size = n32(m, 64),
-        .dp = n32(m, 64),
-        .dp_size = n32(m, 64)};
+    for (uint32_t g = 0; g < SW_GROUP_COUNT; g++)
+        u->at.of[g] = (struct sw_group){n32(m, 64), n32(m, 64)};
+    u->layout = text(m, SW_LABEL_MAX);
+    u->kind = (enum sw_engine_kind)n32(m, SW_ENGINE_VLLM);
+    u->config = text(m, 5000);
     u->scale_format = text(m, SW_LABEL_MAX);
+    u->block_rows = n32(m, 4096);
+    u->block_columns = n32(m, 4096);
+    u->fused_shared_experts = 1;
     u->expert_map_version = n64(m);
+    u->expert_map_layers = n32(m, 8);
+    u->expert_map_slots = n32(m, m->items);
+    u->n_expert_map = u->expert_map_layers * u->expert_map_slots;
+    u->expert_map = array(m, u->n_expert_map, sizeof(*u->expert_map));
+    for (uint32_t i = 0; i < u->n_expert_map; i++)
+        u->expert_map[i] = n32(m, SW_EXPERTS_MAX - 1);
     u->version = n64(m);
     u->torn = 1;
     u->pid = n32(m, UINT32_MAX - 1);
@@ -434,6 +472,7 @@ static void make_body(struct maker *m, struct sw_msg *msg)
     case SW_MSG_SOURCES_DONE:
     case SW_MSG_BEGIN_DONE:
     case SW_MSG_END_DONE:
+    case SW_MSG_MAXIMA_DONE:
         make_rank_reply(m, &msg->u.rank_reply);
         break;
     case SW_MSG_BEGIN:
@@ -450,6 +489,14 @@ static void make_body(struct maker *m, struct sw_msg *msg)
         msg->u.buffer.generation = a;
         msg->u.buffer.data_bytes = number(m, SW_BYTES_MAX);
         msg->u.buffer.counter_bytes = number(m, SW_BYTES_MAX);
+        msg->u.buffer.maxima_bytes = number(m, SW_BYTES_MAX);
+        break;
+    case SW_MSG_MAXIMA_PROGRAM:
+        make_maxima_program(m, &msg->u.maxima_program);
+        break;
+    case SW_MSG_MAXIMA:
+        msg->u.maxima.rank = rank;
+        msg->u.maxima.version = a;
         break;
     case SW_MSG_END:
         make_end(m, &msg->u.end);

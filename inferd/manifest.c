@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "common/engine_rank.h"
 #include "common/error.h"
 
 struct span { /* where a parameter lies */
@@ -33,6 +34,7 @@ void sw_manifest_clear(struct sw_manifest *m)
 {
     sw_manifest_close_fds(m);
     sw_manifest_drop_runs(m);
+    sw_msg_free(m->declared);
     free(m->items);
     sw_arena_clear(&m->strings);
     memset(m, 0, sizeof(*m));
@@ -40,7 +42,8 @@ void sw_manifest_clear(struct sw_manifest *m)
 
 size_t sw_manifest_memory(const struct sw_manifest *m)
 {
-    return m->strings.used + m->capacity * sizeof(*m->items);
+    return m->strings.used + m->capacity * sizeof(*m->items) +
+           (m->declared ? sizeof(*m->declared) + m->declared->arena.used : 0);
 }
 
 /* Names go into logs, JSON and messages for people: no control characters. */
@@ -52,47 +55,15 @@ static bool printable(const char *text)
     return true;
 }
 
-static bool coordinate_ok(uint32_t at, uint32_t size)
-{
-    return size == 0 ? at == 0 : at < size;
-}
-
-static int check_label(const struct sw_engine_rank *in, struct sw_error *e)
-{
-    const struct sw_coordinates *at = &in->at;
-
-    if (!in->engine || !in->engine[0] || strlen(in->engine) > SW_LABEL_MAX ||
-        !printable(in->engine))
-        return sw_fail(e, SW_ERR_INVALID,
-            "engine name must have 1 to %d printable characters; choose another one", SW_LABEL_MAX);
-    if (in->world == 0 || in->world > SW_WORLD_MAX || in->rank >= in->world)
-        return sw_fail(e, SW_ERR_INVALID,
-            "engine %s: rank %u of a world of %u; ranks go from 0 to world - 1, worlds up to %u",
-            in->engine, in->rank, in->world, SW_WORLD_MAX);
-    if (sw_id_is_none(&in->instance))
-        return sw_fail(
-            e, SW_ERR_INVALID, "engine %s rank %u has no instance id", in->engine, in->rank);
-    if (!coordinate_ok(at->pp, at->pp_size) || !coordinate_ok(at->tp, at->tp_size) ||
-        !coordinate_ok(at->ep, at->ep_size) || !coordinate_ok(at->dp, at->dp_size))
-        return sw_fail(e, SW_ERR_INVALID,
-            "engine %s rank %u: pp %u/%u, tp %u/%u, ep %u/%u, dp %u/%u: a coordinate must be less "
-            "than its size",
-            in->engine, in->rank, at->pp, at->pp_size, at->tp, at->tp_size, at->ep, at->ep_size,
-            at->dp, at->dp_size);
-    return 0;
-}
-
 static int check_rank(const struct sw_engine_rank *in, uint32_t n_fds, struct sw_error *e)
 {
-    const char *scale = in->scale_format ? in->scale_format : "";
-    int rc = check_label(in, e);
+    int rc = sw_engine_rank_check(in, e);
 
     if (rc)
         return rc;
-    if (scale[0] && strcmp(scale, "fp32") != 0 && strcmp(scale, "ue8m0") != 0)
-        return sw_fail(e, SW_ERR_UNSUPPORTED,
-            "engine %s rank %u: scale format '%.32s' is unknown; known are fp32 and ue8m0",
-            in->engine, in->rank, scale);
+    if (sw_id_is_none(&in->instance))
+        return sw_fail(
+            e, SW_ERR_INVALID, "engine %s rank %u has no instance id", in->engine, in->rank);
     if (in->n_regions == 0 || in->n_regions > SW_FRAME_FDS_MAX)
         return sw_fail(e, SW_ERR_LIMIT, "engine %s rank %u: %u regions; 1 to %d can be registered",
             in->engine, in->rank, in->n_regions, SW_FRAME_FDS_MAX);
@@ -111,7 +82,15 @@ static int check_rank(const struct sw_engine_rank *in, uint32_t n_fds, struct sw
     return 0;
 }
 
-int sw_manifest_begin(struct sw_manifest *m, struct sw_msg *msg, struct sw_error *e)
+static int over_memory(const struct sw_manifest *m, size_t memory_max, struct sw_error *e)
+{
+    return sw_fail(e, SW_ERR_LIMIT,
+        "engine %s rank %u: the manifests kept here would take over %zu bytes", m->engine, m->rank,
+        memory_max);
+}
+
+int sw_manifest_begin(
+    struct sw_manifest *m, struct sw_msg *msg, size_t memory_max, struct sw_error *e)
 {
     const struct sw_engine_rank *in = &msg->u.engine_rank;
     int rc = check_rank(in, msg->n_fds, e);
@@ -120,13 +99,18 @@ int sw_manifest_begin(struct sw_manifest *m, struct sw_msg *msg, struct sw_error
         return rc;
     memset(m, 0, sizeof(*m));
     snprintf(m->engine, sizeof(m->engine), "%s", in->engine);
-    snprintf(
-        m->scale_format, sizeof(m->scale_format), "%s", in->scale_format ? in->scale_format : "");
     m->rank = in->rank;
     m->world = in->world;
     m->instance = in->instance;
-    m->at = in->at;
-    m->expert_map_version = in->expert_map_version;
+    m->declared = sw_msg_copy(msg);
+    if (!m->declared)
+        rc = sw_fail(e, SW_ERR_NOMEM, "no memory for engine %s rank %u", in->engine, in->rank);
+    else if (sw_manifest_memory(m) > memory_max)
+        rc = over_memory(m, memory_max, e);
+    if (rc) {
+        sw_manifest_clear(m);
+        return rc;
+    }
     m->version = in->version;
     m->torn = in->torn != 0;
     m->expected = in->n_parameters;
@@ -192,9 +176,7 @@ static int grow(struct sw_manifest *m, uint32_t more, size_t memory_max, struct 
     if (want > m->expected)
         want = m->expected;
     if (want * sizeof(*items) > memory_max)
-        return sw_fail(e, SW_ERR_LIMIT,
-            "engine %s rank %u: the manifests kept here would take over %zu bytes", m->engine,
-            m->rank, memory_max);
+        return over_memory(m, memory_max, e);
     items = realloc(m->items, want * sizeof(*items));
     if (!items)
         return sw_fail(e, SW_ERR_NOMEM, "engine %s rank %u: no memory for %u parameters", m->engine,
@@ -224,9 +206,7 @@ int sw_manifest_add(
             rc = sw_fail(e, SW_ERR_NOMEM, "engine %s rank %u: no memory for parameter %u",
                 m->engine, m->rank, m->n);
         else if (sw_manifest_memory(m) > memory_max)
-            rc = sw_fail(e, SW_ERR_LIMIT,
-                "engine %s rank %u: the manifests kept here would take over %zu bytes", m->engine,
-                m->rank, memory_max);
+            rc = over_memory(m, memory_max, e);
         else
             m->items[m->n++] = p;
     }
@@ -399,30 +379,10 @@ int sw_manifest_check(struct sw_manifest *m, struct sw_error *e)
 
 struct sw_msg *sw_manifest_rank_message(const struct sw_manifest *m, uint32_t pid)
 {
-    struct sw_msg *msg = sw_msg_new(SW_MSG_ENGINE_RANK);
-    struct sw_engine_rank *out;
+    struct sw_msg *msg = sw_msg_copy(m->declared);
 
-    if (!msg)
-        return NULL;
-    out = &msg->u.engine_rank;
-    out->engine = sw_arena_strdup(&msg->arena, m->engine);
-    out->scale_format = sw_arena_strdup(&msg->arena, m->scale_format);
-    out->region_bytes = sw_arena_array(&msg->arena, m->n_regions, sizeof(*out->region_bytes));
-    if (!out->engine || !out->scale_format || !out->region_bytes) {
-        sw_msg_free(msg);
-        return NULL;
-    }
-    memcpy(out->region_bytes, m->region_bytes, m->n_regions * sizeof(*out->region_bytes));
-    out->rank = m->rank;
-    out->world = m->world;
-    out->instance = m->instance;
-    out->at = m->at;
-    out->expert_map_version = m->expert_map_version;
-    out->version = m->version;
-    out->torn = m->torn;
-    out->pid = pid;
-    out->n_parameters = m->n;
-    out->n_regions = m->n_regions;
+    if (msg)
+        msg->u.engine_rank.pid = pid;
     return msg;
 }
 

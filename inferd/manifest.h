@@ -13,10 +13,8 @@ struct sw_manifest {
     char engine[SW_LABEL_MAX + 1];
     uint32_t rank, world;
     struct sw_id instance;
-    struct sw_coordinates at;
-    char scale_format[8];
-    uint64_t expert_map_version;
-    uint64_t version; /* what the process said that it holds */
+    struct sw_msg *declared; /* its ENGINE_RANK, which the coordinator gets too; owned */
+    uint64_t version;        /* what the process said that it holds */
     bool torn;
     uint32_t n_regions;
     uint64_t region_bytes[SW_FRAME_FDS_MAX];
@@ -35,11 +33,13 @@ void sw_manifest_clear(struct sw_manifest *m);
 void sw_manifest_close_fds(struct sw_manifest *m);
 void sw_manifest_drop_runs(struct sw_manifest *m);
 
-/* Takes an ENGINE_RANK into an empty manifest, descriptors included. On failure it is empty. */
-int sw_manifest_begin(struct sw_manifest *m, struct sw_msg *msg, struct sw_error *e);
+/* Takes an ENGINE_RANK into an empty manifest, descriptors included. On failure it is empty.
+ * `memory_max` bounds what the manifest keeps. */
+int sw_manifest_begin(
+    struct sw_manifest *m, struct sw_msg *msg, size_t memory_max, struct sw_error *e);
 
-/* Takes the next PARAMETERS (its strings are copied). `memory_max` bounds what the manifest keeps.
- * m->n == m->expected afterwards: complete, call check. */
+/* Takes the next PARAMETERS (its strings are copied). m->n == m->expected afterwards: complete,
+ * call check. */
 int sw_manifest_add(
     struct sw_manifest *m, const struct sw_parameters *part, size_t memory_max, struct sw_error *e);
 

@@ -170,6 +170,17 @@ static int join_engine(struct sw_registry *r, struct sw_rank *k, struct sw_error
     return 0;
 }
 
+/* What this manifest may take: the limit for all, less what the others hold. */
+static size_t memory_left(const struct sw_registry *r, const struct sw_rank *self)
+{
+    size_t used = 0;
+
+    for (const struct sw_rank *k = r->ranks; k; k = k->next)
+        if (k != self)
+            used += sw_manifest_memory(&k->manifest);
+    return used < SW_MANIFESTS_BYTES_MAX ? SW_MANIFESTS_BYTES_MAX - used : 0;
+}
+
 static void on_engine_rank(
     struct sw_registry *r, struct sw_rank *k, struct sw_msg *msg, uint64_t now_ns)
 {
@@ -181,7 +192,7 @@ static void on_engine_rank(
         sw_out_drop(k, "a second ENGINE_RANK on one connection: close it and connect again");
         return;
     }
-    rc = sw_manifest_begin(&k->manifest, msg, &e);
+    rc = sw_manifest_begin(&k->manifest, msg, memory_left(r, k), &e);
     if (!rc)
         rc = check_claim(r, &k->manifest, &e);
     if (!rc)
@@ -196,17 +207,6 @@ static void on_engine_rank(
     k->torn = k->manifest.torn;
     k->reason[0] = '\0';
     sw_rank_go(k, SW_STEP_MANIFEST);
-}
-
-/* What this manifest may take: the limit for all, less what the others hold. */
-static size_t memory_left(const struct sw_registry *r, const struct sw_rank *self)
-{
-    size_t used = 0;
-
-    for (const struct sw_rank *k = r->ranks; k; k = k->next)
-        if (k != self)
-            used += sw_manifest_memory(&k->manifest);
-    return used < SW_MANIFESTS_BYTES_MAX ? SW_MANIFESTS_BYTES_MAX - used : 0;
 }
 
 static void on_parameters(struct sw_registry *r, struct sw_rank *k, const struct sw_parameters *in)

@@ -15,7 +15,7 @@ static void teardown(void)
 
 static int begin(struct sw_msg *msg)
 {
-    int rc = sw_manifest_begin(&m, msg, &e);
+    int rc = sw_manifest_begin(&m, msg, 1u << 30, &e);
 
     sw_msg_free(msg);
     return rc;
@@ -64,6 +64,7 @@ START_TEST(rank_checks)
         {"huge region", SW_ERR_LIMIT, "region 0 has"},
         {"no parameters", SW_ERR_LIMIT, "0 parameters"},
         {"parameters", SW_ERR_LIMIT, "1000001 parameters"},
+        {"layout", SW_ERR_INVALID, "needs the kind of engine"},
     };
     const struct rank_case *c = &cases[_i];
     struct sw_msg *msg = good_rank();
@@ -86,7 +87,7 @@ START_TEST(rank_checks)
         memset(&in->instance, 0, sizeof(in->instance));
         break;
     case 5:
-        in->at.tp = in->at.tp_size = 2;
+        in->at.of[SW_GROUP_TP] = (struct sw_group){2, 2};
         break;
     case 6:
         in->scale_format = "e4m3";
@@ -107,8 +108,11 @@ START_TEST(rank_checks)
     case 11:
         in->n_parameters = 0;
         break;
-    default:
+    case 12:
         in->n_parameters = SW_PARAMETERS_MAX + 1;
+        break;
+    default:
+        in->layout = "auto";
         break;
     }
     ck_assert_msg(begin(msg) == c->code, "%s: %d %s", c->what, e.code, e.text);
@@ -126,6 +130,59 @@ START_TEST(descriptors_are_owned)
     ck_assert_int_ge(fcntl(fd, F_GETFD), 0);
     sw_manifest_clear(&m);
     ck_assert_int_lt(fcntl(fd, F_GETFD), 0);
+}
+END_TEST
+
+/* Whatever a rank says of itself, the coordinator hears, how often it comes back. */
+START_TEST(all_is_told)
+{
+    static uint32_t map[4] = {3, 1, 0, 2};
+    struct sw_msg *msg = good_rank(), *told;
+    struct sw_engine_rank *in = &msg->u.engine_rank, *out;
+
+    for (uint32_t g = 0; g < SW_GROUP_COUNT; g++)
+        in->at.of[g] = (struct sw_group){1, 2};
+    in->layout = "family";
+    in->kind = SW_ENGINE_VLLM;
+    in->config = "{\"a\": 1}";
+    in->scale_format = "ue8m0";
+    in->block_rows = 128;
+    in->block_columns = 64;
+    in->fused_shared_experts = 1;
+    in->expert_map_version = 9;
+    in->expert_map_layers = in->expert_map_slots = 2;
+    in->n_expert_map = 4;
+    in->expert_map = map;
+    in->version = 5;
+    in->torn = 1;
+    ck_assert_msg(begin(msg) == 0, "%s", e.text);
+    for (int i = 0; i < 2; i++) {
+        told = sw_manifest_rank_message(&m, 77);
+        out = &told->u.engine_rank;
+        ck_assert_str_eq(out->layout, "family");
+        ck_assert_str_eq(out->config, "{\"a\": 1}");
+        ck_assert_str_eq(out->scale_format, "ue8m0");
+        ck_assert(out->kind == SW_ENGINE_VLLM && out->fused_shared_experts == 1);
+        ck_assert(out->block_rows == 128 && out->block_columns == 64);
+        ck_assert(out->expert_map_version == 9 && out->expert_map_layers == 2);
+        ck_assert(out->expert_map_slots == 2 && out->n_expert_map == 4);
+        ck_assert_mem_eq(out->expert_map, map, sizeof(map));
+        ck_assert(out->at.of[SW_GROUP_HEAD_TP].rank == 1 && out->at.of[SW_GROUP_PP].size == 2);
+        ck_assert(out->version == 5 && out->torn == 1 && out->pid == 77 && told->n_fds == 0);
+        sw_msg_free(told);
+    }
+}
+END_TEST
+
+START_TEST(rank_memory_is_bounded)
+{
+    struct sw_msg *msg = good_rank();
+
+    msg->u.engine_rank.config = "0123456789012345678901234567890123456789012345678901234567890123";
+    ck_assert_int_eq(sw_manifest_begin(&m, msg, sizeof(*msg) + 60, &e), SW_ERR_LIMIT);
+    said("manifests kept here");
+    ck_assert_ptr_null(m.declared);
+    sw_msg_free(msg);
 }
 END_TEST
 
@@ -309,7 +366,9 @@ int main(void)
     int failed;
 
     tcase_add_checked_fixture(tc, NULL, teardown);
-    tcase_add_loop_test(tc, rank_checks, 0, 13);
+    tcase_add_loop_test(tc, rank_checks, 0, 14);
+    tcase_add_test(tc, all_is_told);
+    tcase_add_test(tc, rank_memory_is_bounded);
     tcase_add_test(tc, descriptors_are_owned);
     tcase_add_test(tc, parts_join);
     tcase_add_test(tc, part_of_another_rank);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What server.c, sessions.c and buffers.c share: trainerd's thin I/O. */
+/* What server.c, sessions.c, buffers.c and reductions.c share: trainerd's thin I/O. */
 #ifndef SW_TRAINERD_INTERNAL_H
 #define SW_TRAINERD_INTERNAL_H
 
@@ -42,6 +42,7 @@ struct sw_trainerd {
     uint64_t next_session;
     struct allocation *allocations; /* the first one runs on a worker thread, the others wait */
     bool allocating;                /* it does */
+    unsigned reductions;            /* that run on worker threads */
     bool ready, closing, writer_open;
 };
 
@@ -60,5 +61,8 @@ void sessions_close(struct sw_trainerd *d);
 
 /* buffers.c: allocation on worker threads */
 void buffers_allocate(struct sw_trainerd *d, const struct sw_host_action *a);
+
+/* reductions.c: block maxima that ranks share, on worker threads. Takes the action's shares. */
+void reductions_start(struct sw_trainerd *d, struct sw_host_action *a);
 
 #endif

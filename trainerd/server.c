@@ -50,6 +50,9 @@ static void act(struct sw_trainerd *d, struct sw_host_action *a)
     case SW_HOST_TO_WRITER:
         sw_writer_handle(d->writer, a->message);
         break;
+    case SW_HOST_REDUCE:
+        reductions_start(d, a);
+        break;
     case SW_HOST_RELEASE:
         for (uint32_t i = 0; i < SW_HOST_BUFFERS; i++)
             sw_replica_drop(d->replica, a->rank, i);
@@ -335,7 +338,7 @@ static void coordinator_closed(void *arg)
 void trainerd_finish(struct sw_trainerd *d)
 {
     if (!d->closing || d->timer_open || d->writer_open || d->coordinator || d->sessions ||
-        d->allocations)
+        d->allocations || d->reductions)
         return;
     sw_host_free(d->host);
     sw_replica_free(d->replica);

@@ -358,7 +358,7 @@ class Cluster:
 
     def make_checkpoint(self, name, seed, config="tiny-qwen3.json", **options):
         folder = os.path.join(self.folder, name)
-        defaults = {"seed": seed, "shard_bytes": "100k"}
+        defaults = {"seed": seed, "shard_bytes": "100k", "layouts": os.path.join(ROOT, "layouts")}
         subprocess.run(
             [binary("shardwire-make-checkpoint"), *arguments_of({**defaults, **options}),
              os.path.join(CONFIGS, config), folder],

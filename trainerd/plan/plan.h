@@ -29,7 +29,7 @@
 
 /* ---- what is given; all of it borrowed ---- */
 
-struct sw_source_tensor {
+struct sw_plan_tensor {
     const char *name;
     enum sw_dtype dtype;
     uint32_t ndim;
@@ -40,7 +40,7 @@ struct sw_source_tensor {
  * shapes, and in every rank with this list equal boxes. */
 struct sw_source_list {
     uint32_t n, n_groups;
-    const struct sw_source_tensor *tensors;
+    const struct sw_plan_tensor *tensors;
     const uint32_t *group; /* by tensor */
 };
 

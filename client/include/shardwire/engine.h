@@ -29,8 +29,14 @@ extern "C" {
 
 typedef struct sw_engine sw_engine;
 
-struct sw_engine_coordinates { /* index and size of each parallel dimension; 0/0 = not used */
+/*
+ * Rank and size of each parallel group; 0/0 = not said, which is right for most: attention, dense
+ * MLP and so on then follow from tp, ep and dp as the engine does it (docs/layouts.md, "GROUP").
+ */
+struct sw_engine_coordinates {
     uint32_t pp, pp_size, tp, tp_size, ep, ep_size, dp, dp_size;
+    uint32_t attn_tp, attn_tp_size, moe_tp, moe_tp_size, mlp_tp, mlp_tp_size;
+    uint32_t shared_tp, shared_tp_size, embed_tp, embed_tp_size, head_tp, head_tp_size;
 };
 
 struct sw_engine_options {
@@ -40,10 +46,24 @@ struct sw_engine_options {
     const char *engine;   /* name of the engine; all its ranks give the same */
     uint32_t rank, world; /* world 0 means 1 */
     struct sw_engine_coordinates at;
-    const char *scale_format;    /* of block-quantised weights: NULL, "fp32" or "ue8m0" */
-    uint64_t expert_map_version; /* 0 = experts lie where their ids say */
-    uint32_t threads;            /* for local copies, the caller's included; 0 = 1 */
-    uint32_t timeout_ms;         /* of open and register; 0 = 30 s */
+    /* How its parameters come from a checkpoint: NULL or "identity" = the same names, whole; "auto"
+     * = by the layout file for config.json's architecture; or a layout file's name. The last two
+     * need kind and config. */
+    const char *layout;
+    const char *kind;   /* whose parameter names: "sglang" or "vllm" */
+    const char *config; /* text of the model's config.json, at most 256 KiB */
+    /* FP8 weights: rows and columns of a block (0 = config.json's), and the format of its scales.
+     */
+    uint32_t block_rows, block_columns;
+    const char *scale_format;      /* NULL = fp32, "fp32" or "ue8m0" */
+    uint32_t fused_shared_experts; /* 1: the shared expert is one more slot of the routed ones */
+    /* Which expert lies in which slot of this rank: a row of `slots` ids for each layer with
+     * experts, or one row for all. Version 0, no map: contiguous, by id. */
+    uint64_t expert_map_version;
+    uint32_t expert_map_layers, expert_map_slots;
+    const uint32_t *expert_map;
+    uint32_t threads;    /* for local copies, the caller's included; 0 = 1 */
+    uint32_t timeout_ms; /* of open and register; 0 = 30 s */
 };
 
 /* Connects. SW_ERR_CLOSED when no daemon answers ("is inferd running? tried ..."). Strings are
@@ -61,8 +81,9 @@ SW_API int sw_engine_alloc(
 SW_API int sw_engine_region(
     sw_engine *en, int memfd, void *memory, uint64_t bytes, uint32_t *region, struct sw_error *e);
 
-/* A parameter: dense, in C order, at `offset` bytes of a region. Names are those the plan's rules
- * know (for now: checkpoint names, whole tensors). Checked here: duplicate name, bounds, dtype. */
+/* A parameter: dense, in C order, at `offset` bytes of a region. Names and shapes are those that
+ * the layout knows: the checkpoint's with "identity", else the engine's own. Checked here:
+ * duplicate name, bounds, dtype. */
 SW_API int sw_engine_parameter(sw_engine *en, const char *name, enum sw_dtype dtype, uint32_t ndim,
     const uint64_t *shape, uint32_t region, uint64_t offset, struct sw_error *e);
 
@@ -78,6 +99,14 @@ SW_API int sw_engine_alias(sw_engine *en, const char *name, const char *of, stru
  * is void.
  */
 SW_API int sw_engine_register(sw_engine *en, struct sw_error *e);
+
+/*
+ * Another expert map (options.expert_map*), after the engine has moved its experts. Copied. Not
+ * while the engine is paused (SW_ERR_STATE). A registered engine is unregistered by it: call
+ * sw_engine_register next.
+ */
+SW_API int sw_engine_expert_map(sw_engine *en, uint64_t version, uint32_t layers, uint32_t slots,
+    const uint32_t *map, struct sw_error *e);
 
 enum sw_event_kind {
     SW_EVENT_NONE = 0,     /* the time was up */
