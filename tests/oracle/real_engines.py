@@ -203,10 +203,17 @@ class Vllm:
         import torch
 
         from vllm.model_executor.layers.quantization import fp8
+        from vllm.platforms.cpu import CpuPlatform
         self.torch = torch
         # Not about weights: which kernel will multiply them.
         fp8.init_fp8_linear_kernel = lambda **_: None
         fp8.select_fp8_moe_backend = lambda **_: (None, None)
+        choose = CpuPlatform.get_attn_backend_cls
+
+        def without_sparse(*arguments, attn_selector_config, **others):
+            return choose(*arguments, attn_selector_config=attn_selector_config._replace(
+                use_sparse=False), **others)
+        CpuPlatform.get_attn_backend_cls = without_sparse
 
     @staticmethod
     def ranks(tp, expert_parallel, pp, dp):

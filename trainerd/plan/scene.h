@@ -38,8 +38,8 @@ struct sw_engine_spec {
     enum sw_scale_format scale;
     uint32_t block[2]; /* with a scale format: FP8 */
     uint32_t fused_shared_experts;
-    uint32_t moe_dense_tp; /* tp of dense MLP; 0 = as docs/layouts.md says */
-    uint32_t per_host;     /* ranks of a host; 0 = 8 */
+    uint32_t mlp_tp, head_tp; /* of dense MLP, of lm_head; 0 = as docs/layouts.md says */
+    uint32_t per_host;        /* ranks of a host; 0 = 8 */
     bool draft;
 };
 
