@@ -236,7 +236,7 @@ START_TEST(every_byte_comes_from_where_it_should)
             run_target(h, t);
         for (uint32_t r = 0; r < h->l.n_ranks; r++)
             sw_load_plan_clear(&plans[r]);
-        free(h);
+        hand_free(h);
     }
 }
 END_TEST
@@ -418,7 +418,7 @@ START_TEST(ranks_that_need_a_block_share_its_maximum)
             shared += check_host(h, host);
         for (uint32_t r = 0; r < h->l.n_ranks; r++)
             sw_load_plan_clear(&plans[r]);
-        free(h);
+        hand_free(h);
     }
     ck_assert_uint_gt(shared, 500); /* the layouts are such that something is shared */
 }
@@ -485,7 +485,7 @@ START_TEST(equal_boxes_of_an_alias_set_are_compared_and_no_others)
                 ck_assert_int_eq(all[i].number == all[k].number,
                     all[i].set == all[k].set && same_box(all[i].box, all[k].box));
         }
-        free(h);
+        hand_free(h);
     }
     ck_assert_uint_gt(sharded, SEEDS);
 }
