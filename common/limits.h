@@ -32,7 +32,6 @@
 #define SW_CONFIG_TEXT_MAX (256u << 10) /* an engine's config.json, as it is sent */
 #define SW_EXPERT_MAP_MAX 131072u       /* numbers in an expert map: layers times slots */
 #define SW_EXPERTS_MAX 65536u           /* experts of one layer */
-#define SW_PROVE_EXTENTS 100000u          /* plans of so many are also proved written out */
 #define SW_BYTES_MAX (1ull << 46)       /* one tensor, region or replica: 64 TiB */
 
 /* ---- where ---- */

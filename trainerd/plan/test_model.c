@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/limits.h"
 #include "common/test_suite.h"
 #include "trainerd/plan/model.h"
 #include "trainerd/plan/test_small_model.h"
