@@ -9,7 +9,7 @@
 #define MEMORY_MAX ((size_t)512 << 20)
 #define WORK_MAX UINT64_C(200000000) /* evaluations of a node: some seconds at most */
 #define LAYER_MAX 65535
-#define SAME_NAME_MAX 64 /* rules whose names differ in numbers only */
+#define SAME_NAME_MAX 64             /* rules whose names differ in numbers only */
 #define SHAPE_MAX ((int64_t)1 << 40) /* elements along a dimension */
 
 int sw_model_no_memory(struct sw_error *e)
@@ -27,8 +27,8 @@ int sw_model_charge(struct sw_model_making *k, uint64_t steps)
 
 static int compare_definitions(const void *a, const void *b)
 {
-    return strcmp(((const struct sw_rule_definition *)a)->name,
-        ((const struct sw_rule_definition *)b)->name);
+    return strcmp(
+        ((const struct sw_rule_definition *)a)->name, ((const struct sw_rule_definition *)b)->name);
 }
 
 static const struct sw_expression *find_definition(void *arg, const char *name)
@@ -73,8 +73,8 @@ int sw_model_number(struct sw_model_making *k, const struct sw_rule_head *head,
         return 0;
     }
     if (!bound.x.constant)
-        err = sw_fail(k->e, SW_ERR_INVALID, "expected a number without variables, found '%.100s'",
-            v->x.text);
+        err = sw_fail(
+            k->e, SW_ERR_INVALID, "expected a number without variables, found '%.100s'", v->x.text);
     else if (bound.x.value < least || bound.x.value > most)
         err = sw_fail(k->e, SW_ERR_INVALID,
             "expected a number from %lld to %lld, found '%.100s' = %lld", (long long)least,
@@ -332,8 +332,8 @@ static int make_parameter(
             h->header, LAYER_MAX);
     out->staged = speaks_of(out, SW_RULE_PP_FIRST, SW_RULE_PP_LAST + 1) ||
                   speaks_of(out, SW_RULE_GROUPS + SW_GROUP_PP, SW_RULE_GROUPS + SW_GROUP_PP + 1);
-    err = sw_model_number(
-        k, h, &rule->alias_when, rule->alias != NULL, INT64_MIN, INT64_MAX, &alias);
+    err =
+        sw_model_number(k, h, &rule->alias_when, rule->alias != NULL, INT64_MIN, INT64_MAX, &alias);
     if (!err && rule->stacked)
         err = make_range(k, h, &rule->stack, &out->stack_from, &out->stack_count);
     if (err)
@@ -364,8 +364,7 @@ int sw_model_make_parameters(struct sw_model_making *k)
     const struct sw_rules *rules = m->rules;
 
     m->parameters = sw_arena_array(&m->arena, rules->n_parameters, sizeof(*m->parameters));
-    if (!m->parameters ||
-        !sw_pattern_index_init(&m->names, &m->arena, rules->n_parameters) ||
+    if (!m->parameters || !sw_pattern_index_init(&m->names, &m->arena, rules->n_parameters) ||
         !sw_pattern_index_init(&m->derived, &m->arena, rules->n_derived))
         return sw_model_no_memory(k->e);
     for (uint32_t i = 0; i < rules->n_parameters; i++) {
