@@ -210,10 +210,10 @@ class Vllm:
         fp8.select_fp8_moe_backend = lambda **_: (None, None)
         choose = CpuPlatform.get_attn_backend_cls
 
-        def without_sparse(*arguments, attn_selector_config, **others):
-            return choose(*arguments, attn_selector_config=attn_selector_config._replace(
-                use_sparse=False), **others)
-        CpuPlatform.get_attn_backend_cls = without_sparse
+        def without_sparse(selected_backend, attn_selector_config, num_heads=None):
+            wanted = attn_selector_config._replace(use_sparse=False)
+            return choose(selected_backend, wanted, num_heads)
+        CpuPlatform.get_attn_backend_cls = staticmethod(without_sparse)
 
     @staticmethod
     def ranks(tp, expert_parallel, pp, dp):
