@@ -22,7 +22,7 @@ try:
     import numpy # noqa: F401, only to know
 except ImportError:
     python = os.environ.get("SHARDWIRE_ORACLE_PYTHON")
-    if not python or os.path.realpath(python) == os.path.realpath(sys.executable):
+    if not python or python == sys.executable:
         print("no NumPy here: scripts/deps --oracle installs it for SHARDWIRE_ORACLE_PYTHON")
         sys.exit(77)
     os.execv(python, [python, *sys.argv])

@@ -29,9 +29,9 @@ struct writer {
     uint32_t *tensor; /* by catalogue entry: number in the rank's list; SW_NONE */
     struct sw_own own;
     struct sw_grids grids;
-    uint32_t *grid;    /* by item of grids: number in the program */
-    uint32_t *place;   /* by run: index into starts */
-    uint32_t *starts;  /* the first tile of each of the rank's cells in each run */
+    uint32_t *grid;   /* by item of grids: number in the program */
+    uint32_t *place;  /* by run: index into starts */
+    uint32_t *starts; /* the first tile of each of the rank's cells in each run */
     uint32_t n_starts;
     struct cached *cache;
     uint32_t *table, mask; /* templates + 1, by hash of what they say */
@@ -144,9 +144,8 @@ static void make_template(const struct writer *w, const struct sw_slab *slab,
     else if (f->transform != SW_TRANSFORM_ZERO)
         origin = w->rank->boxes[group];
     for (uint32_t d = 0; d < box->ndim; d++) {
-        out->lo[d] = f->transform == SW_TRANSFORM_ZERO
-                         ? 0
-                         : box->lo[d] + cell->box.lo[d] - origin.lo[d];
+        out->lo[d] =
+            f->transform == SW_TRANSFORM_ZERO ? 0 : box->lo[d] + cell->box.lo[d] - origin.lo[d];
         out->len[d] = cell->box.len[d];
     }
     dense_strides(out);
@@ -185,8 +184,7 @@ static int find_template(
 
     if (w->out->n_templates == w->templates_size && grow_templates(w, e))
         return SW_ERR_NOMEM;
-    for (at = (uint32_t)XXH3_64bits(t, sizeof(*t)) & w->mask; w->table[at];
-        at = (at + 1) & w->mask)
+    for (at = (uint32_t)XXH3_64bits(t, sizeof(*t)) & w->mask; w->table[at]; at = (at + 1) & w->mask)
         if (!memcmp(&w->out->templates[w->table[at] - 1], t, sizeof(*t))) {
             *number = w->table[at] - 1;
             return 0;
@@ -240,12 +238,12 @@ static int add_class(
         const uint32_t item = class->first_item + i;
 
         w->grid[item] = w->out->n_grids;
-        w->out->grids[w->out->n_grids++] = (struct sw_grid){
-            .source = w->tensor[w->grids.items[item]],
-            .block = {class->block[0], class->block[1]},
-            .scale = class->scale,
-            .shared = shared,
-            .first = shared ? w->out->n_maxima : 0};
+        w->out->grids[w->out->n_grids++] =
+            (struct sw_grid){.source = w->tensor[w->grids.items[item]],
+                .block = {class->block[0], class->block[1]},
+                .scale = class->scale,
+                .shared = shared,
+                .first = shared ? w->out->n_maxima : 0};
         w->out->n_maxima += shared ? sw_grid_count(&span) : 0;
     }
     return 0;
@@ -294,8 +292,8 @@ static int add_load(
         if (source == SW_NONE)
             return not_held(w, slab->source, e);
     }
-    if (load_template(w, slab, cell, source == UINT32_MAX ? SW_NONE : w->list->group[source],
-            &tmpl, e))
+    if (load_template(
+            w, slab, cell, source == UINT32_MAX ? SW_NONE : w->list->group[source], &tmpl, e))
         return SW_ERR_NOMEM;
     w->out->tiles[tile] = (struct sw_tile){
         w->c->bases[run->first + (cell - w->c->splits[run->split].first)] + slab->at * bytes,
@@ -372,8 +370,8 @@ int sw_layout_load(
     int err;
 
     if (i >= l->n_ranks)
-        return sw_fail(e, SW_ERR_NOT_FOUND, "there is no %u-th trainer rank; there are %u", i,
-            l->n_ranks);
+        return sw_fail(
+            e, SW_ERR_NOT_FOUND, "there is no %u-th trainer rank; there are %u", i, l->n_ranks);
     w.rank = &l->ranks[i];
     err = write_out(&w, e);
     free(w.tensor);

@@ -155,10 +155,11 @@ typedef int sw_model_parameter_fn(void *arg, const struct sw_model_parameter *p)
 /*
  * Every parameter of an engine rank at `at`, in the order of the layout file, layer by layer (all
  * parameters of a layer before the next one's; what has no layer before the first or after the last
- * as in the file). at->of[SW_GROUP_PP] splits layers into contiguous, nearly equal stages (the
- * first stages have one more); what stands before layers goes to the first stage, what stands after
- * them to the last. Draft parameters only if `draft`. Stops at the callback's first non-zero
- * return, and returns it.
+ * as in the file). at->of[SW_GROUP_PP] splits layers into contiguous, nearly equal stages; which of
+ * them have one more is the engine's habit (SGLang: the last ones; vLLM: the last but one and those
+ * before it; else the first). What stands before layers goes to the first stage, what stands after
+ * them to the last, and what says in `when` in which stage it is, there. Draft parameters only if
+ * `draft`, all in the last stage. Stops at the callback's first non-zero return, and returns it.
  */
 int sw_model_list(const struct sw_model *m, const struct sw_placement *at, bool draft,
     sw_model_parameter_fn *fn, void *arg, struct sw_error *e);

@@ -347,7 +347,7 @@ static int check_names(struct sw_model_making *k)
                 return sw_fail(k->e, SW_ERR_LIMIT,
                     "%s: expected at most %d stored names that differ in numbers only",
                     m->families[i].at, SAME_NAME_MAX);
-            err = check_pair(k, &m->families[i], &m->families[j]);
+            err = check_pair(k, &m->families[j], &m->families[i]);
             if (err)
                 return err;
         }

@@ -63,9 +63,8 @@ static int wrong(struct sw_error *e, const char *what, uint32_t rank)
         e, SW_ERR_PLAN, "the plan is wrong (a defect, please report it): %s, rank %u", what, rank);
 }
 
-static int bad_byte(
-    const struct sw_plan_target *t, const struct declared *d, uint64_t at, const char *what,
-    struct sw_error *e)
+static int bad_byte(const struct sw_plan_target *t, const struct declared *d, uint64_t at,
+    const char *what, struct sw_error *e)
 {
     return sw_fail(e, SW_ERR_PLAN,
         "the plan is wrong (a defect, please report it): engine %s rank %u, parameter %s, byte "
@@ -131,8 +130,8 @@ static void find_place(const uint64_t *len, uint32_t ndim, uint64_t position, ui
 
 /*
  * How many bits from place `at` of `piece` on are next to each other both in the parameter and in a
- * fill of the box (fill_lo, fill_len) of the tensor, where it is at `in`. A row's end is no end when
- * both go on with the next row at the same place: they have the same width, which is the
+ * fill of the box (fill_lo, fill_len) of the tensor, where it is at `in`. A row's end is no end
+ * when both go on with the next row at the same place: they have the same width, which is the
  * parameter's.
  */
 static uint64_t run_length(const struct sw_proof_origin *origin, const struct sw_proof_piece *piece,
@@ -143,8 +142,7 @@ static uint64_t run_length(const struct sw_proof_origin *origin, const struct sw
 
     for (uint32_t d = want->ndim; d-- > 0;) {
         const uint32_t back = want->ndim - d;
-        const uint64_t shape =
-            back <= origin->ndim ? origin->shape[origin->ndim - back] : 1;
+        const uint64_t shape = back <= origin->ndim ? origin->shape[origin->ndim - back] : 1;
         const uint64_t a = fill->lo[d] + fill->len[d] - in[d];
         const uint64_t b = want->lo[d] + want->len[d] - in[d];
 
@@ -330,8 +328,7 @@ static int check_extents(const struct proof *p, const struct sw_plan_target *t,
 }
 
 /* The pieces of a storage's parameters; *derived: the engine makes all of them. */
-static int find_origins(
-    struct proof *p, const struct storage *s, bool *derived, struct sw_error *e)
+static int find_origins(struct proof *p, const struct storage *s, bool *derived, struct sw_error *e)
 {
     int err = 0;
 

@@ -110,13 +110,13 @@ static int add_digests(const struct check *c, uint32_t name, size_t *n)
 
         if (tensor == SW_PROOF_NONE)
             continue;
-        found = c->loads[r].n_checks ? bsearch(&key, c->checks[r], c->loads[r].n_checks,
-                                           sizeof(key), source_compare)
-                                     : NULL;
+        found = c->loads[r].n_checks
+                    ? bsearch(&key, c->checks[r], c->loads[r].n_checks, sizeof(key), source_compare)
+                    : NULL;
         if (!found)
             return -1;
-        c->digests[(*n)++] = (struct digest){
-            &c->ranks[r].boxes[c->ranks[r].list->group[tensor]], found->set};
+        c->digests[(*n)++] =
+            (struct digest){&c->ranks[r].boxes[c->ranks[r].list->group[tensor]], found->set};
     }
     return 0;
 }

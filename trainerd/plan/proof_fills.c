@@ -40,9 +40,8 @@ static void limits(const struct sw_box *held, const struct sw_load_template *t,
     const struct sw_grid *grid, uint64_t *lo, uint64_t *len)
 {
     for (uint32_t d = 0; d < held->ndim; d++) {
-        const uint64_t side = t->transform == SW_TRANSFORM_FP8_SCALES
-                                  ? sw_proof_side(grid->block, held->ndim, d)
-                                  : 1;
+        const uint64_t side =
+            t->transform == SW_TRANSFORM_FP8_SCALES ? sw_proof_side(grid->block, held->ndim, d) : 1;
 
         lo[d] = held->lo[d] / side;
         len[d] = (held->lo[d] + held->len[d] + side - 1) / side - lo[d];
@@ -69,7 +68,8 @@ static bool holds_blocks(const struct sw_plan_tensor *tensor, const struct sw_bo
     return true;
 }
 
-static int check_form(const struct sw_proof_fills *f, const struct sw_load *load, struct sw_error *e)
+static int check_form(
+    const struct sw_proof_fills *f, const struct sw_load *load, struct sw_error *e)
 {
     const struct sw_load_template *t = &f->plan->templates[load->tmpl];
     const struct sw_grid *grid;
@@ -124,8 +124,8 @@ static int check_source(
     return 0;
 }
 
-static int make_fill(const struct sw_proof_fills *f, uint32_t number, struct sw_proof_fill *fill,
-    struct sw_error *e)
+static int make_fill(
+    const struct sw_proof_fills *f, uint32_t number, struct sw_proof_fill *fill, struct sw_error *e)
 {
     const struct sw_load_plan *plan = f->plan;
     const struct sw_load *load = &plan->loads[number];

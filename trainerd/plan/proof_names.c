@@ -148,8 +148,8 @@ uint32_t sw_proof_name(const struct sw_proof_names *n, const char *name)
     return SW_PROOF_NONE;
 }
 
-uint32_t sw_proof_tensor(const struct sw_proof_names *n, const struct sw_plan_rank *ranks,
-    uint32_t rank, uint32_t name)
+uint32_t sw_proof_tensor(
+    const struct sw_proof_names *n, const struct sw_plan_rank *ranks, uint32_t rank, uint32_t name)
 {
     const struct sw_proof_list *l = &n->lists[n->list_of[rank]];
     uint32_t low = 0, high = l->list->n;

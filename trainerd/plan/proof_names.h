@@ -30,7 +30,7 @@ void sw_proof_names_free(struct sw_proof_names *n);
 uint32_t sw_proof_name(const struct sw_proof_names *n, const char *name);
 
 /* A rank's tensor of that name; SW_PROOF_NONE: it has none, or nothing of it. */
-uint32_t sw_proof_tensor(const struct sw_proof_names *n, const struct sw_plan_rank *ranks,
-    uint32_t rank, uint32_t name);
+uint32_t sw_proof_tensor(
+    const struct sw_proof_names *n, const struct sw_plan_rank *ranks, uint32_t rank, uint32_t name);
 
 #endif

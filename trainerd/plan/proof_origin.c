@@ -65,8 +65,7 @@ static int push(struct want *w, const struct sw_proof_piece *piece, struct sw_er
 static int by_name(struct want *w, struct sw_error *e)
 {
     const uint32_t name = sw_proof_name(w->o->names, w->p->name);
-    const struct sw_plan_tensor *tensor =
-        name == SW_PROOF_NONE ? NULL : w->o->names->items[name];
+    const struct sw_plan_tensor *tensor = name == SW_PROOF_NONE ? NULL : w->o->names->items[name];
     struct sw_proof_piece piece = {.value = {.name = name,
                                        .transform = SW_TRANSFORM_COPY,
                                        .from = w->p->dtype,
@@ -114,8 +113,8 @@ static bool locate(
 {
     uint32_t stored;
 
-    for (uint32_t way = 0; tensor != UINT32_MAX && sw_model_locate(o->model, tensor, way, &stored, origin);
-         way++)
+    for (uint32_t way = 0;
+         tensor != UINT32_MAX && sw_model_locate(o->model, tensor, way, &stored, origin); way++)
         if (o->held[stored] != SW_PROOF_NONE) {
             *name = o->held[stored];
             return true;
@@ -164,8 +163,8 @@ static int stored_box(const struct want *w, const struct sw_piece *piece, const 
     return 0;
 }
 
-static int piece_value(
-    const struct want *w, const struct sw_piece *piece, struct sw_proof_value *v, struct sw_error *e)
+static int piece_value(const struct want *w, const struct sw_piece *piece, struct sw_proof_value *v,
+    struct sw_error *e)
 {
     const uint32_t second = piece->others ? w->o->pieces.others[piece->others - 1] : UINT32_MAX;
     uint64_t origin[SW_MAX_DIMS] = {0};
@@ -178,8 +177,7 @@ static int piece_value(
         memcpy(v->len, piece->from.len, sizeof(v->len));
         return 0;
     }
-    if (!locate(w->o, piece->tensor, &v->name, origin) &&
-        !locate(w->o, second, &v->name, origin))
+    if (!locate(w->o, piece->tensor, &v->name, origin) && !locate(w->o, second, &v->name, origin))
         return wrong(w, "no rank holds a tensor that it is made of", e);
     v->from = w->o->names->items[v->name]->dtype;
     err = stored_box(w, piece, origin, v, e);
@@ -262,8 +260,8 @@ void sw_proof_origins_free(struct sw_proof_origins *o)
 
 /* ---- places ---- */
 
-static bool holds(const struct sw_proof_origin *origin, const struct sw_proof_piece *piece,
-    const uint64_t *at)
+static bool holds(
+    const struct sw_proof_origin *origin, const struct sw_proof_piece *piece, const uint64_t *at)
 {
     for (uint32_t d = 0; d < origin->ndim; d++)
         if (at[d] < piece->to[d] || at[d] - piece->to[d] >= piece->len[d])

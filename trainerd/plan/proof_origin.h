@@ -14,11 +14,11 @@ struct sw_proof_piece { /* a value and where in the parameter it lies */
 };
 
 struct sw_proof_origin { /* of one parameter; reused from call to call, zeroed at first */
-    bool derived; /* the engine makes it itself */
-    bool unknown; /* identity: no source has its name, or that one is another tensor */
+    bool derived;        /* the engine makes it itself */
+    bool unknown;        /* identity: no source has its name, or that one is another tensor */
     uint32_t n, size;
     struct sw_proof_piece *pieces;
-    uint32_t ndim; /* of the parameter, at least 1 */
+    uint32_t ndim;               /* of the parameter, at least 1 */
     uint64_t shape[SW_MAX_DIMS]; /* bits along the last dimension */
     uint32_t last;               /* the piece that was found last */
 };

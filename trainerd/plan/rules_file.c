@@ -190,7 +190,7 @@ static int give(struct lines *l, const char *from, size_t n, char *out, size_t s
 
         strcpy(out, "[s]\n");
         if (n >= sizeof(header))
-            n = sizeof(header) - 1;
+            return line_fail(l, "a name of at most 512 bytes", "more");
         memcpy(header, from, n);
         header[n] = '\0';
         return begin_section(l, header);
@@ -204,8 +204,11 @@ static int give(struct lines *l, const char *from, size_t n, char *out, size_t s
     if (l->continues)
         *out++ = ' ';
     memcpy(out, from, n);
+    out[n] = '\0';
+    if (!l->continues && check_key(l, out))
+        return l->code;
     strcpy(out + n, "\n");
-    return l->continues ? 0 : check_key(l, out);
+    return 0;
 }
 
 static char *next_line(char *out, int size, void *stream)

@@ -16,9 +16,9 @@
 
 struct local { /* a rank of the host */
     uint32_t position, number;
-    uint64_t next;  /* its maxima that are given out */
-    bool shared;    /* of the class at hand: it has a shared grid */
-    uint64_t first; /* where that class's grids begin in its maxima */
+    uint64_t next;   /* its maxima that are given out */
+    bool shared;     /* of the class at hand: it has a shared grid */
+    uint64_t first;  /* where that class's grids begin in its maxima */
     uint64_t blocks; /* of each grid */
     struct sw_box span;
 };

@@ -69,8 +69,8 @@ static uint32_t format_of(const struct hand *h, const struct sw_load_template *t
     return 0;
 }
 
-static void run_load(
-    const struct hand *h, uint32_t rank, const struct sw_load_plan *plan, const struct sw_load *load)
+static void run_load(const struct hand *h, uint32_t rank, const struct sw_load_plan *plan,
+    const struct sw_load *load)
 {
     const struct sw_load_template *t = &plan->templates[load->tmpl];
     const uint32_t list = h->rank_list[rank], entry = h->entry[list][load->source];
@@ -122,7 +122,8 @@ static void run_loads(const struct hand *h, struct sw_load_plan *plans)
         for (uint32_t i = 0; i < p->n_loads; i++)
             run_load(h, r, p, &p->loads[i]);
         for (uint32_t i = 0; i < p->n_tiles; i++) {
-            ck_assert(i == 0 || p->tiles[i - 1].offset + p->tiles[i - 1].bytes <= p->tiles[i].offset);
+            ck_assert(
+                i == 0 || p->tiles[i - 1].offset + p->tiles[i - 1].bytes <= p->tiles[i].offset);
             bytes += p->tiles[i].bytes;
         }
         for (uint32_t i = 0; i < REPLICA; i++)
@@ -199,8 +200,8 @@ static void run_extents(const struct hand *h, uint32_t t, uint32_t rank, struct 
             continue;
         }
         ck_assert(y->region < x->region || (y->region == x->region && y->dst < x->dst));
-        ck_assert(y->region != x->region || y->dst + y->length != x->dst ||
-                  y->src + y->length != x->src);
+        ck_assert(
+            y->region != x->region || y->dst + y->length != x->dst || y->src + y->length != x->src);
     }
     ck_assert_uint_eq(bytes, p->bytes);
 }
@@ -244,15 +245,14 @@ END_TEST
 
 struct blocks { /* what is known of each block of each tensor, by counting */
     uint64_t n[HAND_ENTRIES];
-    bool touched[HAND_ENTRIES][512][HAND_RANKS]; /* by a load */
-    bool needed[HAND_ENTRIES][512];              /* some rank that touches it lacks some of it */
+    bool touched[HAND_ENTRIES][512][HAND_RANKS];  /* by a load */
+    bool needed[HAND_ENTRIES][512];               /* some rank that touches it lacks some of it */
     uint64_t slot[HAND_ENTRIES][512][HAND_RANKS]; /* its place in the rank's maxima, + 1 */
 };
 
 static struct blocks known;
 
-static bool holds_block(
-    const struct hand *h, uint32_t entry, const uint64_t *block, uint32_t rank)
+static bool holds_block(const struct hand *h, uint32_t entry, const uint64_t *block, uint32_t rank)
 {
     const struct sw_catalogue_entry *t = &h->entries[entry];
     const struct sw_box *held = &h->boxes[rank][h->group_of[entry]];
@@ -282,8 +282,7 @@ static void count_touches(const struct hand *h)
             for (uint32_t d = h->entries[entry].ndim; d-- > 0;) {
                 const uint64_t n = format == 3 ? shape[d] : h->entries[entry].shape[d];
 
-                at[d] = format == 3 ? rest % n
-                                    : rest % n / block_of(h, h->entries[entry].ndim, d);
+                at[d] = format == 3 ? rest % n : rest % n / block_of(h, h->entries[entry].ndim, d);
                 rest /= n;
             }
             known.touched[entry][linear(at, NULL, shape, h->entries[entry].ndim)][r] = true;
@@ -336,8 +335,8 @@ static void place_maxima(const struct hand *h, uint32_t r, const struct sw_load_
 }
 
 /* The ranks of a host that must share a block; elsewhere: of other hosts. */
-static uint32_t sharers(const struct hand *h, uint32_t entry, uint64_t block, uint32_t host,
-    uint32_t *elsewhere)
+static uint32_t sharers(
+    const struct hand *h, uint32_t entry, uint64_t block, uint32_t host, uint32_t *elsewhere)
 {
     uint32_t n = 0;
 
