@@ -52,11 +52,11 @@ json_t *sw_plan_run_json(const struct sw_plan_run *run)
     const struct sw_cost *c = &run->cost;
     const struct sw_machine *m = &run->machine;
 
-    return json_pack("{s:{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I},"
+    return json_pack("{s:{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I},"
                      " s:{s:f, s:f, s:f, s:f}, s:{s:f, s:s, s:f, s:s},"
                      " s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
         "totals", "trainer_ranks", integer(c->n_ranks), "engine_ranks", integer(c->n_targets),
-        "tensors", integer(p->n_entries), "slabs", integer(p->n_slabs), "replica_bytes",
+        "tensors", integer(p->n_entries), "slabs", integer(p->n_slabs), "staged_bytes",
         integer(c->distinct), "moved_bytes", integer(c->moved), "pairs", integer(c->pairs),
         "busiest_source_nic_bytes", integer(c->busiest), "lower_bound_bytes",
         integer(c->lower_bound), "block_maxima", integer(c->maxima),                   /**/
