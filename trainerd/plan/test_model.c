@@ -41,7 +41,7 @@ static uint32_t role(const char *name)
 
 START_TEST(roles_have_tensors_one_after_another)
 {
-    const struct sw_role *r;
+    const struct sw_tensor_role *r;
     uint32_t next = 0;
 
     make_small(test_small_config);
@@ -71,7 +71,7 @@ END_TEST
 
 START_TEST(when_says_which_exist)
 {
-    const struct sw_role *r;
+    const struct sw_tensor_role *r;
 
     make_small(test_small_config); /* layer 0 is dense */
     r = sw_model_role(m, role("expert_gate"));
@@ -97,7 +97,7 @@ END_TEST
 
 START_TEST(optional_is_said_of_each)
 {
-    const struct sw_role *r;
+    const struct sw_tensor_role *r;
 
     make(
         "[tensor a]\nfor = layer from 0 to 3\noptional = layer % 2\nshape = 1\nstored = a.{layer}\n"
@@ -171,7 +171,7 @@ static void check_located(uint32_t tensor, uint32_t way, const char *name, const
 START_TEST(tensors_lie_alone_or_in_packed_ones)
 {
     const uint64_t none[2] = {0, 0}, packed[3] = {5, 32, 0};
-    const struct sw_role *r;
+    const struct sw_tensor_role *r;
     struct sw_stored s;
     uint64_t at[SW_MAX_DIMS];
     uint32_t tensor, stored;

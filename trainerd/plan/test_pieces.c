@@ -32,7 +32,7 @@ static void teardown(void)
 static uint32_t tensor(const char *name, int64_t layer, int64_t expert)
 {
     for (uint32_t i = 0; i < sw_model_roles(m); i++) {
-        const struct sw_role *r = sw_model_role(m, i);
+        const struct sw_tensor_role *r = sw_model_role(m, i);
 
         if (strcmp(r->name, name) != 0)
             continue;
