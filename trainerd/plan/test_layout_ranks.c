@@ -81,8 +81,6 @@ struct rank_sum {
     struct sw_pieces pieces;
     struct taken *taken;
     uint64_t parameters, plain_bytes; /* without MTP layers */
-    uint64_t bytes;
-    bool broken;
 };
 
 static void check_piece(
@@ -123,10 +121,7 @@ static int add_parameter(void *arg, const struct sw_model_parameter *p)
     ck_assert_msg(filled == elements, "%s: pieces fill %llu of %llu elements", p->name,
         (unsigned long long)filled, (unsigned long long)elements);
     s->parameters++;
-    if (p->alias_of)
-        return 0;
-    s->bytes += elements * sw_dtype_bits(p->dtype) / 8;
-    if (!p->draft)
+    if (!p->alias_of && !p->draft)
         s->plain_bytes += elements * sw_dtype_bits(p->dtype) / 8;
     return 0;
 }
