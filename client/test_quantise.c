@@ -6,6 +6,7 @@
 #include <string.h>
 #include "client/cast.h"
 #include "client/quantise.h"
+#include "client/test_fp8.h"
 
 #define ALL 65536u
 
@@ -26,54 +27,6 @@ static uint32_t draw(void)
     return (uint32_t)(state >> 16);
 }
 
-/* ---- an oracle from the formula ---- */
-
-static double e4m3_value(unsigned code)
-{
-    const int exponent = (int)(code >> 3 & 15);
-
-    return exponent ? ldexp(8 + (int)(code & 7), exponent - 10) : ldexp((int)(code & 7), -9);
-}
-
-/* Halfway between neighbours, from which the upper one is nearer. */
-static double e4m3_middle(unsigned code)
-{
-    return (e4m3_value(code) + e4m3_value(code + 1)) / 2; /* exact */
-}
-
-static uint8_t oracle(float x, float inverse)
-{
-    volatile float y = x * inverse; /* single precision, whatever the machine likes */
-    const float c = y > 448.0f ? 448.0f : y < -448.0f ? -448.0f : y;
-    const double a = fabs((double)c);
-    unsigned code = 0, high = 126;
-
-    while (code < high) { /* the first whose middle to the next one is not below */
-        const unsigned at = (code + high) / 2;
-
-        if (a > e4m3_middle(at) || (a == e4m3_middle(at) && at % 2 == 1))
-            code = at + 1;
-        else
-            high = at;
-    }
-    return (uint8_t)(code | (signbit(c) ? 0x80 : 0));
-}
-
-static float oracle_scale(enum sw_scale_format format, float amax)
-{
-    volatile float ratio = (amax > (format == SW_SCALE_UE8M0 ? 1e-4f : 1e-10f)
-                                   ? amax
-                                   : (format == SW_SCALE_UE8M0 ? 1e-4f : 1e-10f)) /
-                           448.0f;
-    int exponent;
-    double mantissa;
-
-    if (format != SW_SCALE_UE8M0)
-        return ratio;
-    mantissa = frexp((double)ratio, &exponent); /* [0.5, 1) */
-    return (float)ldexp(1, mantissa == 0.5 ? exponent - 1 : exponent);
-}
-
 /* ---- one row with one scale ---- */
 
 static void values_of(unsigned isa, enum sw_dtype t, const void *in, uint64_t n, float inverse,
@@ -84,8 +37,9 @@ static void values_of(unsigned isa, enum sw_dtype t, const void *in, uint64_t n,
     sw_quantiser_find(isa, t)->values(&p, &inverse, (char *)out, 0, isa % 2);
 }
 
-static void compare(enum sw_dtype t, const void *in, uint64_t n, float inverse, bool by_oracle)
+static void compare(enum sw_dtype t, const void *in, uint64_t n, float scale, bool by_oracle)
 {
+    const float inverse = 1.0f / scale;
     static uint8_t want[ALL], out[ALL];
 
     ck_assert_uint_le(n, ALL);
@@ -93,9 +47,9 @@ static void compare(enum sw_dtype t, const void *in, uint64_t n, float inverse, 
     for (uint64_t i = 0; i < n && by_oracle; i++) {
         const float x = sw_cast_widen(t, (const char *)in + i * size_of(t));
 
-        if (isfinite(x) && want[i] != oracle(x, inverse))
+        if (isfinite(x) && want[i] != fp8_of(x, scale))
             ck_abort_msg("%s %a by %a: %02x, must be %02x", sw_dtype_name(t), (double)x,
-                (double)inverse, want[i], oracle(x, inverse));
+                (double)scale, want[i], fp8_of(x, scale));
     }
     for (unsigned isa = 1; isa < SW_ISA_COUNT; isa++) {
         if (!sw_quantiser_find(isa, t))
@@ -126,10 +80,10 @@ START_TEST(every_half_by_many_scales)
         const uint16_t code = (uint16_t)top;
         const float amax = sw_cast_widen(SW_BF16, &code);
 
-        compare(SW_BF16, every, ALL, 1.0f / sw_scale_of(SW_SCALE_FP32, amax), top % 5 == 0);
-        compare(SW_BF16, every, ALL, 1.0f / sw_scale_of(SW_SCALE_UE8M0, amax), top % 5 == 1);
-        compare(SW_F16, every, ALL, 1.0f / sw_scale_of(SW_SCALE_FP32, amax), top % 5 == 2);
-        compare(SW_F16, every, ALL, 1.0f / sw_scale_of(SW_SCALE_UE8M0, amax), top % 5 == 3);
+        compare(SW_BF16, every, ALL, sw_scale_of(SW_SCALE_FP32, amax), top % 5 == 0);
+        compare(SW_BF16, every, ALL, sw_scale_of(SW_SCALE_UE8M0, amax), top % 5 == 1);
+        compare(SW_F16, every, ALL, sw_scale_of(SW_SCALE_FP32, amax), top % 5 == 2);
+        compare(SW_F16, every, ALL, sw_scale_of(SW_SCALE_UE8M0, amax), top % 5 == 3);
     }
 }
 END_TEST
@@ -142,8 +96,8 @@ START_TEST(every_tie)
         unsigned n = 0;
 
         for (unsigned code = 0; code < 127; code++) {
-            const float exact = (float)ldexp(e4m3_value(code), power);
-            const float middle = code < 126 ? (float)ldexp(e4m3_middle(code), power) : exact;
+            const float exact = (float)ldexp(fp8_value(code), power);
+            const float middle = code < 126 ? (float)ldexp(fp8_middle(code), power) : exact;
 
             for (int sign = 0; sign < 2; sign++) {
                 const float all[5] = {exact, middle, nextafterf(middle, 0),
@@ -153,7 +107,7 @@ START_TEST(every_tie)
                     in[n++] = sign ? -all[i] : all[i];
             }
         }
-        compare(SW_F32, in, n, (float)ldexp(1, -power), true);
+        compare(SW_F32, in, n, (float)ldexp(1, power), true);
     }
 }
 END_TEST
@@ -164,7 +118,7 @@ START_TEST(random_singles)
 
     for (int round = 0; round < 40; round++) {
         float amax = 0;
-        float inverse;
+        float scale;
 
         for (uint32_t i = 0; i < ALL; i++) {
             const uint32_t bits = draw();
@@ -177,9 +131,9 @@ START_TEST(random_singles)
             }
             amax = fabsf(in[i]) > amax ? fabsf(in[i]) : amax;
         }
-        inverse = 1.0f / sw_scale_of(round % 3 ? SW_SCALE_FP32 : SW_SCALE_UE8M0, amax);
-        compare(SW_F32, in, ALL, inverse, true);
-        compare(SW_F32, in, ALL, 1.0f / sw_scale_of(SW_SCALE_FP32, 1.0f), true);
+        scale = sw_scale_of(round % 3 ? SW_SCALE_FP32 : SW_SCALE_UE8M0, amax);
+        compare(SW_F32, in, ALL, scale, true);
+        compare(SW_F32, in, ALL, sw_scale_of(SW_SCALE_FP32, 1.0f), true);
     }
     free(in);
 }
@@ -194,8 +148,8 @@ START_TEST(scales)
         memcpy(&amax, &bits, 4);
         if (!isfinite(amax))
             continue;
-        if (sw_scale_of(SW_SCALE_FP32, amax) != oracle_scale(SW_SCALE_FP32, amax) ||
-            sw_scale_of(SW_SCALE_UE8M0, amax) != oracle_scale(SW_SCALE_UE8M0, amax))
+        if (sw_scale_of(SW_SCALE_FP32, amax) != fp8_scale(SW_SCALE_FP32, amax) ||
+            sw_scale_of(SW_SCALE_UE8M0, amax) != fp8_scale(SW_SCALE_UE8M0, amax))
             ck_abort_msg("scale of %a", (double)amax);
     }
     for (int power = -126; power < 128; power++)
@@ -263,6 +217,7 @@ START_TEST(panels)
 {
     for (int round = 0; round < 1500; round++) {
         float want[SW_PANEL_BLOCKS] = {0}, got[SW_PANEL_BLOCKS], inverse[SW_PANEL_BLOCKS];
+        float scale[SW_PANEL_BLOCKS];
         const unsigned isa = draw() % SW_ISA_COUNT;
         const struct sw_quantiser *q;
         uint64_t stride, bytes;
@@ -288,7 +243,8 @@ START_TEST(panels)
             ck_assert(q->maxima(&s.p, got));
             for (uint32_t b = 0; b < s.n; b++) {
                 ck_assert(want[b] == got[b]);
-                inverse[b] = 1.0f / sw_scale_of(SW_SCALE_FP32, got[b]);
+                scale[b] = sw_scale_of(SW_SCALE_FP32, got[b]);
+                inverse[b] = 1.0f / scale[b];
             }
             q->values(&s.p, inverse, (char *)out + at, (int64_t)stride, round % 2);
             for (uint64_t i = 0; i < bytes; i++) {
@@ -296,7 +252,7 @@ START_TEST(panels)
 
                 const uint8_t must =
                     r < s.p.rows && c < s.p.columns
-                        ? oracle(sw_cast_widen(s.type, at_of(&s, r, c)), inverse[block_of(&s.p, c)])
+                        ? fp8_of(sw_cast_widen(s.type, at_of(&s, r, c)), scale[block_of(&s.p, c)])
                         : 0x5a;
 
                 if (out[i] != must)
@@ -340,7 +296,7 @@ START_TEST(rounding_is_to_nearest)
 
     ck_assert_int_eq(fesetround(FE_UPWARD), 0);
     before = sw_quantise_enter();
-    compare(SW_BF16, every, ALL, 1.0f / sw_scale_of(SW_SCALE_FP32, 3.0f), true);
+    compare(SW_BF16, every, ALL, sw_scale_of(SW_SCALE_FP32, 3.0f), true);
     ck_assert_int_eq(fegetround(), FE_TONEAREST);
     sw_quantise_leave(before);
     ck_assert_int_eq(fegetround(), FE_UPWARD);

@@ -8,6 +8,7 @@
  */
 #include <inttypes.h>
 #include <stdlib.h>
+#include "client/options.h"
 #include "client/trainer_impl.h"
 #include "common/error.h"
 #include "common/limits.h"

@@ -19,13 +19,13 @@ struct lister {
     struct sw_error *e;
 };
 
-static bool has_layers(const struct sw_role *r)
+static bool has_layers(const struct sw_tensor_role *r)
 {
     return r->n_variables > (r->expert ? 1u : 0u);
 }
 
 /* The way of storing that was asked for: the first, or the one with packed experts. */
-static bool stored_of(const struct lister *l, const struct sw_role *r, uint32_t tensor, uint32_t *s)
+static bool stored_of(const struct lister *l, const struct sw_tensor_role *r, uint32_t tensor, uint32_t *s)
 {
     uint64_t origin[SW_MAX_DIMS];
     struct sw_stored stored;
@@ -74,7 +74,7 @@ static int reserve(struct lister *l)
     return 0;
 }
 
-static int add(struct lister *l, const struct sw_role *r, uint32_t tensor)
+static int add(struct lister *l, const struct sw_tensor_role *r, uint32_t tensor)
 {
     struct sw_architecture_tensor *t;
     char name[SW_NAME_MAX + 1];
@@ -106,13 +106,13 @@ static int add(struct lister *l, const struct sw_role *r, uint32_t tensor)
     return 0;
 }
 
-static bool skipped(const struct lister *l, const struct sw_role *r)
+static bool skipped(const struct lister *l, const struct sw_tensor_role *r)
 {
     return (r->draft && !l->o->draft) || (r->optional && l->o->no_tied_head);
 }
 
 /* One role's tensors of one layer. */
-static int add_layer_role(struct lister *l, const struct sw_role *r, int64_t layer)
+static int add_layer_role(struct lister *l, const struct sw_tensor_role *r, int64_t layer)
 {
     const uint32_t each = r->expert ? (uint32_t)r->count[1] : 1;
     int code = 0;
@@ -130,7 +130,7 @@ static int add_layers(struct lister *l)
     int code = 0;
 
     for (uint32_t i = 0; i < sw_model_roles(l->model); i++) {
-        const struct sw_role *r = sw_model_role(l->model, i);
+        const struct sw_tensor_role *r = sw_model_role(l->model, i);
 
         if (skipped(l, r) || !has_layers(r) || !r->count[0])
             continue;
@@ -150,7 +150,7 @@ static int add_all(struct lister *l)
     int code = 0;
 
     for (; !code && i < n && !has_layers(sw_model_role(l->model, i)); i++) {
-        const struct sw_role *r = sw_model_role(l->model, i);
+        const struct sw_tensor_role *r = sw_model_role(l->model, i);
 
         for (uint32_t k = 0; !code && k < r->n_tensors && !skipped(l, r); k++)
             code = add(l, r, r->first_tensor + k);
@@ -158,7 +158,7 @@ static int add_all(struct lister *l)
     if (!code)
         code = add_layers(l);
     for (; !code && i < n; i++) {
-        const struct sw_role *r = sw_model_role(l->model, i);
+        const struct sw_tensor_role *r = sw_model_role(l->model, i);
 
         for (uint32_t k = 0; !code && k < r->n_tensors && !has_layers(r) && !skipped(l, r); k++)
             code = add(l, r, r->first_tensor + k);

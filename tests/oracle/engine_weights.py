@@ -138,22 +138,23 @@ def norms(r, to, source, names=("input_layernorm", "post_attention_layernorm")):
         r.copy(f"{to}.{name}.weight", f"{source}.{name}.weight")
 
 
-def around(r, head_everywhere=False):
-    """What comes before the layers and after them. Some of SGLang's models make the head on every
-    pipeline stage, and load it there."""
+def around(r, **everywhere):
+    """What comes before the layers and after them: the embedding on the first pipeline stage, norm
+    and head on the last. `everywhere` tells what an engine makes on every stage for this family,
+    and loads there."""
     tied = r.config.get("tie_word_embeddings", False)
     embed, head = "model.embed_tokens.weight", "lm_head.weight"
-    head_everywhere = head_everywhere and r.kind == "sglang"
-    if r.is_first or (r.kind == "vllm" and tied and r.is_last):
+    everywhere = everywhere.get(r.kind, "")
+    if r.is_first or "embed" in everywhere or (r.kind == "vllm" and tied and r.is_last):
         r.vocabulary(embed, embed, r.place.embed_tp)
-    if r.is_last:
+    if r.is_last or "norm" in everywhere:
         r.copy("model.norm.weight", "model.norm.weight")
     if tied and embed in r.parameters:
-        if r.is_last or head_everywhere:
+        if r.is_last or "head" in everywhere:
             r.aliases[head] = embed
-    elif tied and r.is_last and not head_everywhere:
+    elif tied and r.is_last and "head" not in everywhere:
         r.vocabulary(head, embed, r.place.head_tp)  # the embedding is on another rank: a copy of it
-    elif not tied and (r.is_last or head_everywhere):
+    elif not tied and (r.is_last or "head" in everywhere):
         r.vocabulary(head, head, r.place.head_tp)
 
 
@@ -164,7 +165,7 @@ def layers(r):
 # ---- families ----
 
 def llama(r):
-    around(r, head_everywhere=True)
+    around(r, sglang="head")
     bias = r.config.get("attention_bias", False)
     for _, name in layers(r):
         norms(r, name, name)
@@ -191,7 +192,7 @@ def qwen3(r):
 
 def qwen3_moe(r):
     c = r.config
-    around(r, head_everywhere=True)
+    around(r, sglang="head", vllm="embed norm head")
     for layer, name in layers(r):
         norms(r, name, name)
         grouped_attention(r, f"{name}.self_attn", f"{name}.self_attn",
@@ -237,7 +238,7 @@ def glm4_moe_layer(r, layer, to, source):
 
 
 def glm4_moe(r):
-    around(r, head_everywhere=True)
+    around(r, sglang="head")
     for layer, name in layers(r):
         glm4_moe_layer(r, layer, name, name)
     draft(r, glm4_moe_layer)
@@ -255,7 +256,7 @@ def glm4_moe_lite_layer(r, layer, to, source):
 
 
 def glm4_moe_lite(r):
-    around(r, head_everywhere=True)
+    around(r, sglang="head")
     for layer, name in layers(r):
         glm4_moe_lite_layer(r, layer, name, name)
     draft(r, glm4_moe_lite_layer)
@@ -297,22 +298,18 @@ def draft(r, load_layer):
         for name in ("enorm", "hnorm", "eh_proj", "shared_head.norm"):
             r.copy(f"{to}.{name}.weight", f"{source}.{name}.weight")
         load_layer(r, layer, f"{to}.decoder" if r.kind == "sglang" else f"{to}.mtp_block", source)
-        if r.kind == "vllm":  # has a head and an embedding of its own
-            head = f"{source}.shared_head.head.weight"
-            r.vocabulary(f"{to}.shared_head.head.weight",
-                         head if r.has(head) else "lm_head.weight", r.place.head_tp)
-    own = f"model.layers.{c['num_hidden_layers']}.embed_tokens.weight"
-    target = "model.embed_tokens.weight"
-    if r.kind == "vllm":
-        r.vocabulary("draft/model.embed_tokens.weight",
-                     own if r.has(own) else target, r.place.embed_tp)
-        return
-    # SGLang's uses what the target model has, and skips the copies.
-    r.aliases["draft/lm_head.weight"] = r.aliases.get("lm_head.weight", "lm_head.weight")
-    if r.is_first:
-        r.aliases["draft/model.embed_tokens.weight"] = target
+        if r.kind == "vllm":
+            r.aliases[f"{to}.shared_head.head.weight"] = r.aliases.get("lm_head.weight",
+                                                                       "lm_head.weight")
+    # The draft's embedding and head become the target model's after loading, whatever copies the
+    # checkpoint has of them.
+    if r.kind == "sglang":
+        r.aliases["draft/lm_head.weight"] = r.aliases.get("lm_head.weight", "lm_head.weight")
+    embed = "model.embed_tokens.weight"
+    if embed in r.parameters and (r.kind == "sglang" or r.place.pp[1] == 1):
+        r.aliases[f"draft/{embed}"] = embed
     else:
-        r.vocabulary("draft/model.embed_tokens.weight", target, r.place.embed_tp)
+        r.vocabulary(f"draft/{embed}", embed, r.place.embed_tp)
 
 
 FAMILIES = {

@@ -27,8 +27,16 @@ DEEPSEEK = {
     "kv_lora_rank": 128, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
     "moe_layer_freq": 1, "scoring_func": "sigmoid", "topk_method": "noaux_tc",
     "rms_norm_eps": 1e-6, "vocab_size": 1001, "n_routed_experts": 8}
-FP8 = {"quantization_config": {"activation_scheme": "dynamic", "fmt": "e4m3", "quant_method": "fp8",
-                               "weight_block_size": [128, 128]}}
+
+def fp8(config):
+    """quantization_config of an FP8 checkpoint; like published ones it lists what is not quantised."""
+    layers = config["num_hidden_layers"] + (config.get("num_nextn_predict_layers") or 0)
+    return {"activation_scheme": "dynamic", "fmt": "e4m3", "quant_method": "fp8",
+            "weight_block_size": [128, 128], "modules_to_not_convert": ["lm_head"] + [
+                f"model.layers.{layer}.{module}" for layer in range(layers)
+                for module in ("input_layernorm", "mlp.gate", "post_attention_layernorm")]}
+
+
 
 SMALL = {
     "llama": {
@@ -97,7 +105,7 @@ SMALL = {
         "q_lora_rank": 256, "n_group": 4, "topk_group": 2, "num_nextn_predict_layers": 1,
         "_mtp_has_embed_and_head_copies": True},
     "deepseek-v3-fp8": {
-        **DEEPSEEK, **FP8, "architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3",
+        **DEEPSEEK, "architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3",
         "q_lora_rank": 256, "num_nextn_predict_layers": 1, "num_hidden_layers": 2,
         "_mtp_has_embed_and_head_copies": True},
     "moonlight": {
@@ -119,7 +127,8 @@ COMMON = {"hidden_act": "silu", "max_position_embeddings": 4096, "rope_theta": 1
 
 
 def small_config(name):
-    return {**COMMON, **SMALL[name]}
+    config = {**COMMON, **SMALL[name]}
+    return {**config, "quantization_config": fp8(config)} if name.endswith("-fp8") else config
 
 
 # ---- what a checkpoint has ----
@@ -259,26 +268,35 @@ def checkpoint_tensors(config, style="split"):
 
 def random_tensors(config, style="split", seed=0):
     """name -> (dtype, shape, bytes); with rows of very different size, zeros, and nothing that is not
-    finite. A head that is tied to the embedding has its values."""
+    finite. A head that is tied to the embedding has its values, MTP layers' copies those of theirs."""
     import numpy as np
 
-    from formats import KEPT_AS, f32_to_bf16, f32_to_f16, quantise
+    from formats import quantise, to_f32
     generator, found = np.random.default_rng(seed), {}
     block = (config.get("quantization_config") or {}).get("weight_block_size")
     for name, (dtype, shape) in checkpoint_tensors(config, style).items():
         if name in found:
             continue
-        x = generator.standard_normal(shape, np.float32)
-        x *= np.float32(2.0) ** generator.integers(-9, 3, (*shape[:-1], 1)).astype(np.float32)
-        x[generator.random(shape) < 0.01] = 0
+        # Random bits, but for the exponent: sign, 2^-4 to 2^3 by the row and up to 2^-7 less, fraction.
+        exponent = generator.integers(123, 131, (*shape[:-1], 1), np.uint16) - \
+            generator.integers(0, 8, shape, np.uint16)
+        bits = generator.integers(0, 65536, shape, np.uint16) & 0x807F | exponent << 7
+        bits[generator.random(shape, np.float32) < 0.01] = 0
         if dtype == "F8_E4M3":
-            bits, scales = quantise(x, block, "fp32", name)
+            bits, scales = quantise(to_f32(bits, "BF16"), block, "fp32", name)
             found[name + "_scale_inv"] = ("F32", scales.shape, scales.tobytes())
-        else:
-            bits = {"F32": lambda v: v, "BF16": f32_to_bf16, "F16": f32_to_f16}[dtype](x)
-        found[name] = (dtype, tuple(shape), bits.astype(KEPT_AS[dtype], copy=False).tobytes())
+        elif dtype == "F32":
+            bits = to_f32(bits, "BF16")
+        elif dtype == "F16":
+            bits = (bits & 0xBFFF | 0x2000).astype(np.uint16)  # no infinity, no NaN
+        found[name] = (dtype, tuple(shape), bits.tobytes())
     if config.get("tie_word_embeddings") and "lm_head.weight" in found:
         found["lm_head.weight"] = found["model.embed_tokens.weight"]
+    for name in found:
+        if name.endswith("shared_head.head.weight"):
+            found[name] = found["lm_head.weight"]
+        elif name.endswith(".embed_tokens.weight"):
+            found[name] = found["model.embed_tokens.weight"]
     return found
 
 

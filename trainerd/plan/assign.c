@@ -12,7 +12,7 @@
 #include "common/error.h"
 #include "trainerd/plan/build.h"
 
-#define HEAVY 8 /* a slab of more than 1/8 of a vessel's share isn't put in a run */
+#define HEAVY 128 /* a slab of more than 1/128 of a vessel's share is heavy */
 
 struct item { /* a slab with what is decided with it */
     uint32_t slab, n, set, audience, place;
@@ -204,38 +204,67 @@ static uint32_t least(const uint64_t *loads, uint32_t n)
     return best;
 }
 
-/* Gives items, in order, to n vessels: the heavy ones to the emptiest, of the others each vessel a
- * run that brings it to the level of all. */
+/* Heavy items in order, each vessel as many as it can take below the level; what then fits nowhere
+ * goes to the emptiest. */
+static void pour_heavy(const struct item *items, uint32_t n_items, uint64_t heavy, uint64_t level,
+    uint64_t *loads, uint32_t n, uint32_t *vessel)
+{
+    uint32_t v = 0;
+
+    for (uint32_t i = 0; i < n_items; i++) {
+        vessel[i] = SW_NONE;
+        if (items[i].traffic <= heavy)
+            continue;
+        while (v < n && (loads[v] > level || items[i].traffic > level - loads[v]))
+            v++;
+        vessel[i] = v < n ? v : least(loads, n);
+        loads[vessel[i]] += items[i].traffic;
+    }
+}
+
+/* The others fill what is left up to the level: an item goes to the vessel in whose room its
+ * middle comes to lie, so that errors don't add up from vessel to vessel. */
+static void pour_light(const struct item *items, uint32_t n_items, uint64_t level, uint64_t *loads,
+    uint32_t n, uint32_t *vessel)
+{
+    uint64_t poured = 0, room = loads[0] < level ? level - loads[0] : 0;
+    uint32_t v = 0;
+
+    for (uint32_t i = 0; i < n_items; i++) {
+        if (vessel[i] != SW_NONE)
+            continue;
+        while (v + 1 < n && poured + items[i].traffic / 2 >= room) {
+            v++;
+            room += loads[v] < level ? level - loads[v] : 0;
+        }
+        vessel[i] = v;
+        poured += items[i].traffic;
+    }
+}
+
+static uint64_t level_for(struct assigner *a, const uint64_t *loads, uint32_t n, uint64_t amount)
+{
+    memcpy(a->scratch, loads, n * sizeof(*loads));
+    qsort(a->scratch, n, sizeof(*loads), u64_compare);
+    return water_level(a->scratch, n, amount);
+}
+
+/* Gives items, in order, to n vessels, so that all come to one level: each gets a run of heavy
+ * ones, and then a run of the others. */
 static void pour(struct assigner *a, const struct item *items, uint32_t n_items, uint64_t *loads,
     uint32_t n, uint32_t *vessel)
 {
-    uint64_t amount = 0, held = 0, heavy, level;
-    uint32_t v = 0;
+    uint64_t amount = 0, light = 0, held = 0, heavy;
 
     for (uint32_t i = 0; i < n_items; i++)
         amount += items[i].traffic;
     for (uint32_t i = 0; i < n; i++)
         held += loads[i];
     heavy = (amount + held) / n / HEAVY;
-    for (uint32_t i = 0; i < n_items; i++) {
-        vessel[i] = SW_NONE;
-        if (items[i].traffic <= heavy)
-            continue;
-        vessel[i] = least(loads, n);
-        loads[vessel[i]] += items[i].traffic;
-        amount -= items[i].traffic;
-    }
-    memcpy(a->scratch, loads, n * sizeof(*loads));
-    qsort(a->scratch, n, sizeof(*loads), u64_compare);
-    level = water_level(a->scratch, n, amount);
-    for (uint32_t i = 0; i < n_items; i++) {
-        if (vessel[i] != SW_NONE)
-            continue;
-        while (v + 1 < n && loads[v] + items[i].traffic / 2 > level)
-            v++;
-        vessel[i] = v;
-        loads[v] += items[i].traffic;
-    }
+    for (uint32_t i = 0; i < n_items; i++)
+        light += items[i].traffic <= heavy ? items[i].traffic : 0;
+    pour_heavy(items, n_items, heavy, level_for(a, loads, n, amount), loads, n, vessel);
+    pour_light(items, n_items, level_for(a, loads, n, light), loads, n, vessel);
 }
 
 /* ---- groups ---- */

@@ -16,8 +16,8 @@
 #include "trainerd/plan/build.h"
 
 #define PIECE_BYTES_MIN (1u << 20) /* smaller ones aren't worth a tile of their own */
-#define SHARE_CUT 8                /* a slab of more than 1/8 of a rank's share is cut ... */
-#define SHARE_PIECE 16             /* ... into pieces of at most 1/16 */
+#define SHARE_CUT 64               /* a slab of more than 1/64 of a rank's share is cut ... */
+#define SHARE_PIECE 128            /* ... into pieces of at most 1/128 */
 
 struct span { /* a raw slab's box, in elements */
     struct sw_box box;

@@ -157,8 +157,7 @@ static int wrong(
         out);
 }
 
-static int bind_key(
-    struct binding *b, const char *key, uint32_t *out)
+static int bind_key(struct binding *b, const char *key, uint32_t *out)
 {
     int64_t value = 0;
 
@@ -167,8 +166,7 @@ static int bind_key(
     case SW_CONFIG_NUMBER:
         return constant(b, value, out);
     case SW_CONFIG_OTHER:
-        return wrong(
-            b, "a whole number in config.json's '", key, "', found something else", out);
+        return wrong(b, "a whole number in config.json's '", key, "', found something else", out);
     case SW_CONFIG_MISSING:
         break;
     }
@@ -176,8 +174,7 @@ static int bind_key(
         b, "'", key, "' to be a definition, a variable or a key of config.json, found none", out);
 }
 
-static int bind_name(
-    struct binding *b, const char *name, const struct defining *in, uint32_t *out)
+static int bind_name(struct binding *b, const char *name, const struct defining *in, uint32_t *out)
 {
     const struct sw_expression_scope *scope = b->scope;
     const struct defining self = {.name = name, .outer = in};
@@ -193,8 +190,7 @@ static int bind_name(
         return bind(b, x, x->root, &self, out);
     for (uint32_t i = 0; i < scope->n_variables; i++)
         if (strcmp(scope->variables[i], name) == 0)
-            return add(
-                b, (struct sw_expression_node){.op = SW_OP_VARIABLE, .value = i}, out);
+            return add(b, (struct sw_expression_node){.op = SW_OP_VARIABLE, .value = i}, out);
     return bind_key(b, name, out);
 }
 

@@ -86,8 +86,8 @@ static int add(
 /* ---- one cell ---- */
 
 /* Fills in loops and run; false when there is nothing to copy. */
-static bool make_copy(const struct writer *w, const struct sw_want *want, const struct sw_cell *cell,
-    struct copy *out)
+static bool make_copy(const struct writer *w, const struct sw_want *want,
+    const struct sw_cell *cell, struct copy *out)
 {
     const struct sw_slab *slab = &w->c->slabs[want->slab];
     const struct sw_parameter *p = &w->t->parameters[want->parameter];
@@ -160,8 +160,8 @@ static int add_want(
 
         if (!make_copy(w, want, cell, &copy))
             continue;
-        copy.src = c->bases[run->first + (number - c->splits[slab->split].first)] +
-                   slab->at * cell->bytes;
+        copy.src =
+            c->bases[run->first + (number - c->splits[slab->split].first)] + slab->at * cell->bytes;
         err = add_copy(w, x, &copy, e);
     }
     return err;

@@ -28,8 +28,8 @@ void sw_grid_span(const struct sw_box *box, const uint32_t block[2], struct sw_b
 }
 
 /* The blocks that lie wholly in a box; those at the tensor's end are cut off there. */
-static void whole_blocks(const struct sw_box *box, const uint64_t *shape, const uint32_t block[2],
-    struct sw_box *blocks)
+static void whole_blocks(
+    const struct sw_box *box, const uint64_t *shape, const uint32_t block[2], struct sw_box *blocks)
 {
     struct sw_box out = {.ndim = box->ndim};
 
@@ -183,8 +183,8 @@ static void sort_slabs(struct classes *k, uint32_t n_uses)
         bool sorted = true;
 
         for (uint32_t j = 1; j < n; j++)
-            sorted = sorted && slab_compare(k, uses[k->first[i + 1] + j - 1],
-                                   uses[k->first[i + 1] + j]) <= 0;
+            sorted = sorted &&
+                     slab_compare(k, uses[k->first[i + 1] + j - 1], uses[k->first[i + 1] + j]) <= 0;
         if (!sorted)
             qsort_r(uses + k->first[i + 1], n, sizeof(*uses), slab_compare_r, k);
     }
@@ -303,8 +303,7 @@ static int find_classes(struct classes *k, uint32_t n, struct sw_error *e)
 int sw_grids_make(const struct sw_compact *c, struct sw_grids *out, struct sw_error *e)
 {
     struct sw_grids g = {.item_of = malloc(((size_t)c->n_slabs + 1) * sizeof(*g.item_of))};
-    struct classes k = {
-        .c = c, .g = &g, .key = calloc((size_t)c->n_formats + 1, sizeof(*k.key))};
+    struct classes k = {.c = c, .g = &g, .key = calloc((size_t)c->n_formats + 1, sizeof(*k.key))};
     uint32_t n = 0;
     int err = g.item_of && k.key ? number_keys(&k, e)
                                  : sw_fail(e, SW_ERR_NOMEM, "no memory for the blocks of a plan");

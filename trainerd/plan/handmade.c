@@ -285,8 +285,8 @@ static void add_slabs(struct hand *h, uint32_t group, uint32_t box, uint32_t for
 /* ---- parameters ---- */
 
 /* A parameter of the slabs of a run of one format: side by side along a dimension, or stacked. */
-static void add_parameter(
-    struct hand *h, uint32_t kind, uint32_t number, uint32_t first, uint32_t n, struct sw_parameter *p)
+static void add_parameter(struct hand *h, uint32_t kind, uint32_t number, uint32_t first,
+    uint32_t n, struct sw_parameter *p)
 {
     const struct sw_slab *slab = &h->slabs[first];
     const struct sw_box *box = &h->slab_boxes[slab->box];
@@ -449,5 +449,13 @@ struct hand *hand_make(uint64_t seed)
     h->n_targets = HAND_TARGETS;
     for (uint32_t t = 0; t < HAND_TARGETS; t++)
         place_parameters(h, t, t % h->l.c.n_kinds);
+    if (sw_grids_make(&h->l.c, &h->l.grids, NULL))
+        abort();
     return h;
+}
+
+void hand_free(struct hand *h)
+{
+    sw_grids_free(&h->l.grids);
+    free(h);
 }

@@ -28,10 +28,10 @@ struct writer {
     uint32_t position;
     uint32_t *tensor; /* by catalogue entry: number in the rank's list; SW_NONE */
     struct sw_own own;
-    struct sw_grids grids;
-    uint32_t *grid;    /* by item of grids: number in the program */
-    uint32_t *place;   /* by run: index into starts */
-    uint32_t *starts;  /* the first tile of each of the rank's cells in each run */
+    const struct sw_grids *grids;
+    uint32_t *grid;   /* by item of grids: number in the program */
+    uint32_t *place;  /* by run: index into starts */
+    uint32_t *starts; /* the first tile of each of the rank's cells in each run */
     uint32_t n_starts;
     struct cached *cache;
     uint32_t *table, mask; /* templates + 1, by hash of what they say */
@@ -144,9 +144,8 @@ static void make_template(const struct writer *w, const struct sw_slab *slab,
     else if (f->transform != SW_TRANSFORM_ZERO)
         origin = w->rank->boxes[group];
     for (uint32_t d = 0; d < box->ndim; d++) {
-        out->lo[d] = f->transform == SW_TRANSFORM_ZERO
-                         ? 0
-                         : box->lo[d] + cell->box.lo[d] - origin.lo[d];
+        out->lo[d] =
+            f->transform == SW_TRANSFORM_ZERO ? 0 : box->lo[d] + cell->box.lo[d] - origin.lo[d];
         out->len[d] = cell->box.len[d];
     }
     dense_strides(out);
@@ -185,8 +184,7 @@ static int find_template(
 
     if (w->out->n_templates == w->templates_size && grow_templates(w, e))
         return SW_ERR_NOMEM;
-    for (at = (uint32_t)XXH3_64bits(t, sizeof(*t)) & w->mask; w->table[at];
-        at = (at + 1) & w->mask)
+    for (at = (uint32_t)XXH3_64bits(t, sizeof(*t)) & w->mask; w->table[at]; at = (at + 1) & w->mask)
         if (!memcmp(&w->out->templates[w->table[at] - 1], t, sizeof(*t))) {
             *number = w->table[at] - 1;
             return 0;
@@ -240,12 +238,12 @@ static int add_class(
         const uint32_t item = class->first_item + i;
 
         w->grid[item] = w->out->n_grids;
-        w->out->grids[w->out->n_grids++] = (struct sw_grid){
-            .source = w->tensor[w->grids.items[item]],
-            .block = {class->block[0], class->block[1]},
-            .scale = class->scale,
-            .shared = shared,
-            .first = shared ? w->out->n_maxima : 0};
+        w->out->grids[w->out->n_grids++] =
+            (struct sw_grid){.source = w->tensor[w->grids->items[item]],
+                .block = {class->block[0], class->block[1]},
+                .scale = class->scale,
+                .shared = shared,
+                .first = shared ? w->out->n_maxima : 0};
         w->out->n_maxima += shared ? sw_grid_count(&span) : 0;
     }
     return 0;
@@ -254,19 +252,17 @@ static int add_class(
 static int make_grids(struct writer *w, struct sw_error *e)
 {
     struct sw_touches touches = {0};
-    int err = sw_grids_make(w->c, &w->grids, e);
+    int err = 0;
 
-    if (err)
-        return err;
-    w->grid = calloc((size_t)w->grids.n_items + 1, sizeof(*w->grid));
-    w->out->grids = calloc((size_t)w->grids.n_items + 1, sizeof(*w->out->grids));
+    w->grid = calloc((size_t)w->grids->n_items + 1, sizeof(*w->grid));
+    w->out->grids = calloc((size_t)w->grids->n_items + 1, sizeof(*w->out->grids));
     if (!w->grid || !w->out->grids)
         return no_memory(w, e);
-    for (uint32_t i = 0; !err && i < w->grids.n_classes; i++) {
-        const struct sw_grid_class *class = &w->grids.classes[i];
+    for (uint32_t i = 0; !err && i < w->grids->n_classes; i++) {
+        const struct sw_grid_class *class = &w->grids->classes[i];
         bool needs, shared;
 
-        err = sw_grids_touches(w->c, &w->grids, class, &touches, e);
+        err = sw_grids_touches(w->c, w->grids, class, &touches, e);
         if (err)
             break;
         sw_touches_need(&touches, w->position, &needs, &shared);
@@ -285,7 +281,7 @@ static int add_load(
     const struct sw_slab *slab = &w->c->slabs[number];
     const struct sw_slab_run *run = &w->c->runs[slab->run];
     const uint32_t tile = w->starts[w->place[slab->run] + i] + slab->at;
-    const uint32_t item = w->grids.item_of[number];
+    const uint32_t item = w->grids->item_of[number];
     const uint64_t bytes = w->c->cells[cell].bytes;
     uint32_t source = UINT32_MAX, tmpl;
 
@@ -294,8 +290,8 @@ static int add_load(
         if (source == SW_NONE)
             return not_held(w, slab->source, e);
     }
-    if (load_template(w, slab, cell, source == UINT32_MAX ? SW_NONE : w->list->group[source],
-            &tmpl, e))
+    if (load_template(
+            w, slab, cell, source == UINT32_MAX ? SW_NONE : w->list->group[source], &tmpl, e))
         return SW_ERR_NOMEM;
     w->out->tiles[tile] = (struct sw_tile){
         w->c->bases[run->first + (cell - w->c->splits[run->split].first)] + slab->at * bytes,
@@ -368,12 +364,12 @@ int sw_layout_load(
     const struct sw_layout *l, uint32_t i, struct sw_load_plan *out, struct sw_error *e)
 {
     struct sw_load_plan plan = {0};
-    struct writer w = {.l = l, .c = &l->c, .position = i, .out = &plan};
+    struct writer w = {.l = l, .c = &l->c, .grids = &l->grids, .position = i, .out = &plan};
     int err;
 
     if (i >= l->n_ranks)
-        return sw_fail(e, SW_ERR_NOT_FOUND, "there is no %u-th trainer rank; there are %u", i,
-            l->n_ranks);
+        return sw_fail(
+            e, SW_ERR_NOT_FOUND, "there is no %u-th trainer rank; there are %u", i, l->n_ranks);
     w.rank = &l->ranks[i];
     err = write_out(&w, e);
     free(w.tensor);
@@ -383,7 +379,6 @@ int sw_layout_load(
     free(w.cache);
     free(w.table);
     sw_own_free(&w.own);
-    sw_grids_free(&w.grids);
     if (err) {
         sw_load_plan_clear(&plan);
         return err;

@@ -16,7 +16,7 @@ struct sw_way { /* one way to store the tensors of a role */
 };
 
 struct sw_model_role { /* the role first: what sw_model_role gives */
-    struct sw_role r;
+    struct sw_tensor_role r;
     const struct sw_rule_tensor *rule;
     struct sw_rule_value when, optional;
     uint32_t n_ways;
@@ -24,8 +24,8 @@ struct sw_model_role { /* the role first: what sw_model_role gives */
     bool quantised; /* a parameter made of it may be FP8 */
 };
 
-struct sw_family { /* stored tensors of one pattern and one shape; its variables are numbered as they
-                    * come in the name */
+struct sw_family { /* stored tensors of one pattern and one shape; its variables are numbered as
+                    * they come in the name */
     struct sw_pattern pattern;
     struct sw_stored s;
     uint32_t n_variables;
@@ -46,7 +46,7 @@ struct sw_model_rule { /* a [parameter] section, bound */
     bool alias;
     bool dead;   /* none of it exists for this config.json */
     bool staged; /* `when` speaks of pipeline stages */
-    int layer; /* which variable is `layer`; -1 = none */
+    int layer;   /* which variable is `layer`; -1 = none */
 };
 
 struct sw_model {
@@ -66,12 +66,12 @@ struct sw_model {
 
     uint32_t n_families, n_stored;
     struct sw_family *families;
-    uint64_t *known;                 /* bits, by stored tensor */
-    struct sw_pattern_index stored;  /* families, then names to skip */
+    uint64_t *known;                /* bits, by stored tensor */
+    struct sw_pattern_index stored; /* families, then names to skip */
 
     uint32_t n_parameters;
     struct sw_model_rule *parameters;
-    struct sw_pattern_index names;   /* of parameters */
+    struct sw_pattern_index names; /* of parameters */
     struct sw_pattern_index derived;
 };
 
@@ -117,8 +117,8 @@ uint32_t sw_role_tensor(const struct sw_model_role *r, const int64_t *values);
 void sw_role_values(const struct sw_model_role *r, uint32_t tensor, int64_t *values);
 
 /* The stored tensor of this name in a family; false = none. */
-bool sw_family_find(const struct sw_model *m, const struct sw_family *f,
-    const struct sw_name *name, uint32_t *stored);
+bool sw_family_find(const struct sw_model *m, const struct sw_family *f, const struct sw_name *name,
+    uint32_t *stored);
 
 /* Whether config.json leaves the module of this name, or one that it is in, unquantised. */
 bool sw_model_unconverted(const struct sw_model *m, const char *name);
@@ -126,7 +126,7 @@ bool sw_model_unconverted(const struct sw_model *m, const char *name);
 struct sw_part_split { /* what this rank has of a part, along the split dimension */
     const struct sw_rule_part *part;
     const struct sw_model_role *role;
-    uint32_t axis; /* dimension of the tensor; only if the part is split */
+    uint32_t axis;                /* dimension of the tensor; only if the part is split */
     uint64_t start, length, zero; /* of the tensor; then zeros */
     uint64_t local[SW_MAX_DIMS];  /* of the part in this rank, zeros included */
 };
@@ -148,7 +148,8 @@ struct sw_parameter_at { /* a parameter in a rank at its place */
 int sw_rule_applies(const struct sw_model_rule *r, const struct sw_placement *at, int64_t *values,
     struct sw_error *e);
 
-/* Fills ndim, shape, slots and parts from rule, values and place. SW_ERR_PLAN when they don't fit. */
+/* Fills ndim, shape, slots and parts from rule, values and place. SW_ERR_PLAN when they don't fit.
+ */
 int sw_parameter_measure(struct sw_parameter_at *p, struct sw_error *e);
 
 /* The shape of its scales; SW_ERR_PLAN when blocks are cut. */

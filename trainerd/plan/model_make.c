@@ -9,7 +9,7 @@
 #define MEMORY_MAX ((size_t)512 << 20)
 #define WORK_MAX UINT64_C(200000000) /* evaluations of a node: some seconds at most */
 #define LAYER_MAX 65535
-#define SAME_NAME_MAX 64 /* rules whose names differ in numbers only */
+#define SAME_NAME_MAX 64             /* rules whose names differ in numbers only */
 #define SHAPE_MAX ((int64_t)1 << 40) /* elements along a dimension */
 
 int sw_model_no_memory(struct sw_error *e)
@@ -27,8 +27,8 @@ int sw_model_charge(struct sw_model_making *k, uint64_t steps)
 
 static int compare_definitions(const void *a, const void *b)
 {
-    return strcmp(((const struct sw_rule_definition *)a)->name,
-        ((const struct sw_rule_definition *)b)->name);
+    return strcmp(
+        ((const struct sw_rule_definition *)a)->name, ((const struct sw_rule_definition *)b)->name);
 }
 
 static const struct sw_expression *find_definition(void *arg, const char *name)
@@ -73,8 +73,8 @@ int sw_model_number(struct sw_model_making *k, const struct sw_rule_head *head,
         return 0;
     }
     if (!bound.x.constant)
-        err = sw_fail(k->e, SW_ERR_INVALID, "expected a number without variables, found '%.100s'",
-            v->x.text);
+        err = sw_fail(
+            k->e, SW_ERR_INVALID, "expected a number without variables, found '%.100s'", v->x.text);
     else if (bound.x.value < least || bound.x.value > most)
         err = sw_fail(k->e, SW_ERR_INVALID,
             "expected a number from %lld to %lld, found '%.100s' = %lld", (long long)least,
@@ -119,7 +119,7 @@ int sw_model_ranges(
 static int mark(struct sw_model_making *k, const struct sw_model_role *role,
     const struct sw_rule_value *condition, bool otherwise, uint64_t *bits, bool *any)
 {
-    const struct sw_role *r = &role->r;
+    const struct sw_tensor_role *r = &role->r;
     int64_t values[SW_RULE_FOR_MAX], holds = otherwise;
     int err = sw_model_charge(k, (uint64_t)r->n_tensors * (condition->x.n + 1));
 
@@ -158,7 +158,7 @@ static int make_role(
     struct sw_model_making *k, const struct sw_rule_tensor *rule, struct sw_model_role *out)
 {
     const struct sw_rule_head *h = &rule->head;
-    struct sw_role *r = &out->r;
+    struct sw_tensor_role *r = &out->r;
     int64_t n;
     bool any;
     int err = sw_model_ranges(k, h, r->from, r->count);
@@ -218,7 +218,7 @@ int sw_model_make_roles(struct sw_model_making *k)
 static int bind_part(struct sw_model_making *k, const struct sw_rule_head *h,
     struct sw_rule_part *part, bool quantise)
 {
-    const struct sw_role *first = &k->m->roles[part->choices[0].tensor].r;
+    const struct sw_tensor_role *first = &k->m->roles[part->choices[0].tensor].r;
     int err;
 
     for (uint32_t c = 0; c < part->n_choices; c++) {
@@ -332,8 +332,8 @@ static int make_parameter(
             h->header, LAYER_MAX);
     out->staged = speaks_of(out, SW_RULE_PP_FIRST, SW_RULE_PP_LAST + 1) ||
                   speaks_of(out, SW_RULE_GROUPS + SW_GROUP_PP, SW_RULE_GROUPS + SW_GROUP_PP + 1);
-    err = sw_model_number(
-        k, h, &rule->alias_when, rule->alias != NULL, INT64_MIN, INT64_MAX, &alias);
+    err =
+        sw_model_number(k, h, &rule->alias_when, rule->alias != NULL, INT64_MIN, INT64_MAX, &alias);
     if (!err && rule->stacked)
         err = make_range(k, h, &rule->stack, &out->stack_from, &out->stack_count);
     if (err)
@@ -364,8 +364,7 @@ int sw_model_make_parameters(struct sw_model_making *k)
     const struct sw_rules *rules = m->rules;
 
     m->parameters = sw_arena_array(&m->arena, rules->n_parameters, sizeof(*m->parameters));
-    if (!m->parameters ||
-        !sw_pattern_index_init(&m->names, &m->arena, rules->n_parameters) ||
+    if (!m->parameters || !sw_pattern_index_init(&m->names, &m->arena, rules->n_parameters) ||
         !sw_pattern_index_init(&m->derived, &m->arena, rules->n_derived))
         return sw_model_no_memory(k->e);
     for (uint32_t i = 0; i < rules->n_parameters; i++) {

@@ -11,8 +11,7 @@ struct sw_own {
 };
 
 /* `rank` is a position. SW_ERR_NOMEM. */
-int sw_own_make(
-    const struct sw_compact *c, uint32_t rank, struct sw_own *out, struct sw_error *e);
+int sw_own_make(const struct sw_compact *c, uint32_t rank, struct sw_own *out, struct sw_error *e);
 void sw_own_free(struct sw_own *own);
 
 #endif

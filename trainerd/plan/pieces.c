@@ -27,8 +27,8 @@ void sw_pieces_free(struct sw_pieces *p)
 
 /* 1: found; 0: no rule has this name; or an error. `near` is one that has the name but not these
  * values. */
-static int find_rule(struct making *k, const char *name, size_t length,
-    const struct sw_model_rule **near)
+static int find_rule(
+    struct making *k, const char *name, size_t length, const struct sw_model_rule **near)
 {
     const struct sw_model *m = k->p.m;
     struct sw_name n;
@@ -297,7 +297,7 @@ static int find_choice(struct making *k, const struct sw_rule_part *part,
 static int no_tensor(const struct making *k, const struct sw_part_split *s)
 {
     const struct sw_rule_choice *choice = &s->part->choices[0];
-    const struct sw_role *r = &k->p.m->roles[choice->tensor].r;
+    const struct sw_tensor_role *r = &k->p.m->roles[choice->tensor].r;
     char name[200], index[80] = "";
     size_t n = 0;
 
@@ -359,8 +359,7 @@ static void fill_box(const struct making *k, const struct sw_part_split *s, stru
     }
 }
 
-static void fill_place(
-    const struct making *k, const struct place *at, struct sw_piece *piece)
+static void fill_place(const struct making *k, const struct place *at, struct sw_piece *piece)
 {
     const uint32_t first = k->p.rule->rule->stacked;
 
@@ -407,8 +406,7 @@ static int add_part(struct making *k, const struct sw_part_split *s, struct plac
     }
     if (s->zero && (err = add_zeros(k, s, at)))
         return err;
-    at->row += k->scales ? s->local[0] / k->p.at->block[0] +
-                               (s->local[0] % k->p.at->block[0] != 0)
+    at->row += k->scales ? s->local[0] / k->p.at->block[0] + (s->local[0] % k->p.at->block[0] != 0)
                          : s->local[0];
     return 0;
 }

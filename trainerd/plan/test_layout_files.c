@@ -43,8 +43,8 @@ struct sw_model *make_model(const char *layout, const char *json, enum sw_engine
     size_t length;
     char *text = read_text(LAYOUTS, layout, ".layout", &length);
 
-    ck_assert_msg(sw_rules_parse(layout, text, length, read_included, NULL, &rules, &e) == 0, "%s",
-        e.text);
+    ck_assert_msg(
+        sw_rules_parse(layout, text, length, read_included, NULL, &rules, &e) == 0, "%s", e.text);
     ck_assert_msg(sw_config_parse(json, strlen(json), &config, &e) == 0, "%s", e.text);
     ck_assert_msg(sw_model_make(rules, config, kind, &m, &e) == 0, "%s", e.text);
     sw_rules_free(rules);
@@ -61,6 +61,26 @@ struct sw_model *open_model(const char *layout, const char *config, enum sw_engi
 
     free(json);
     return m;
+}
+
+struct sw_placement place(const struct engine_case *c, uint32_t tp, uint32_t pp)
+{
+    struct sw_placement at = {.kind = c->kind,
+        .scale = c->block ? SW_SCALE_FP32 : SW_SCALE_NONE,
+        .block = {c->block, c->block},
+        .fused_shared_experts = c->fused};
+    struct sw_group *of = at.at.of;
+    struct sw_error e = {0};
+
+    of[SW_GROUP_PP] = (struct sw_group){pp, c->pp};
+    of[SW_GROUP_TP] = (struct sw_group){tp, c->tp};
+    of[SW_GROUP_EP] = (struct sw_group){tp / (c->tp / c->ep), c->ep};
+    of[SW_GROUP_DP] = (struct sw_group){tp / (c->tp / c->dp), c->dp};
+    for (uint32_t g = 0; g < SW_GROUP_COUNT; g++)
+        if (c->alone & (1u << g))
+            of[g] = (struct sw_group){0, 1};
+    ck_assert_msg(sw_coordinates_complete(&at.at, c->kind, &e) == 0, "%s", e.text);
+    return at;
 }
 
 uint64_t volume(uint32_t ndim, const uint64_t *shape)

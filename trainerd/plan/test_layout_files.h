@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For tests: a model from the project's own layout files and a config.json. */
+/* For tests: a model from the project's own layout files and a config.json, and engines of it. */
 #ifndef SW_TRAINERD_PLAN_TEST_LAYOUT_FILES_H
 #define SW_TRAINERD_PLAN_TEST_LAYOUT_FILES_H
 
@@ -10,6 +10,26 @@ struct sw_model *open_model(const char *layout, const char *config, enum sw_engi
 
 /* The same for the text of a config.json. */
 struct sw_model *make_model(const char *layout, const char *json, enum sw_engine_kind kind);
+
+/* ---- engines ---- */
+
+struct engine_case {
+    const char *layout, *config;
+    enum sw_engine_kind kind;
+    uint32_t tp, ep, pp, dp;
+    uint32_t alone; /* groups of size 1, as bits: head_tp, shared_tp, ... */
+    uint32_t block; /* FP8 blocks; 0 = BF16 */
+    bool fused;
+    uint32_t parameters[2]; /* of the first and the last stage, MTP layers included; 0 = any */
+    double gb;              /* published bytes of a rank without MTP layers; 0 = none */
+};
+
+#define ALONE(group) (1u << SW_GROUP_##group)
+#define SGLANG SW_ENGINE_SGLANG
+#define VLLM SW_ENGINE_VLLM
+
+/* Where the rank `tp` of stage `pp` stands, completed. */
+struct sw_placement place(const struct engine_case *c, uint32_t tp, uint32_t pp);
 
 uint64_t volume(uint32_t ndim, const uint64_t *shape);
 
