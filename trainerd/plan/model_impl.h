@@ -99,6 +99,9 @@ int sw_model_bind(struct sw_model_making *k, const struct sw_rule_head *head,
 /* A number without variables, from `least` to `most`; `otherwise` when none was given. */
 int sw_model_number(struct sw_model_making *k, const struct sw_rule_head *head,
     const struct sw_rule_value *v, int64_t otherwise, int64_t least, int64_t most, int64_t *out);
+/* "A to B"; none when B is below A. */
+int sw_model_range(struct sw_model_making *k, const struct sw_rule_head *head,
+    const struct sw_rule_range *range, int64_t *from, int64_t *count);
 int sw_model_ranges(
     struct sw_model_making *k, const struct sw_rule_head *head, int64_t *from, int64_t *count);
 /* SW_ERR_LIMIT when it is too much. */
@@ -155,5 +158,21 @@ int sw_parameter_measure(struct sw_parameter_at *p, struct sw_error *e);
 /* The shape of its scales; SW_ERR_PLAN when blocks are cut. */
 int sw_parameter_measure_scales(
     const struct sw_parameter_at *p, uint64_t *shape, struct sw_error *e);
+
+/* ---- declared parameters ---- */
+
+struct sw_declared {
+    struct sw_parameter_at p; /* m and at are given; rule and values are found */
+    const struct sw_parameter *declared;
+    bool scales;    /* it is the scales of the rule's parameter */
+    bool quantised; /* its values are FP8 blocks */
+    struct sw_error *e;
+};
+
+/* 1: found; 0: the engine makes it itself; or a negative code. */
+int sw_declared_find(struct sw_declared *d);
+
+/* Measures it and compares dtype and shape. */
+int sw_declared_check(struct sw_declared *d);
 
 #endif

@@ -357,7 +357,8 @@ static void refuse(const struct refusal *c)
     struct sw_error e = {0};
 
     p[1].alias_of = c->alias_of;
-    ck_assert_msg(make(&plan, ranks, 2, &t, 1, &e) == c->code, "%s: %d %s", c->what, e.code, e.text);
+    ck_assert_msg(
+        make(&plan, ranks, 2, &t, 1, &e) == c->code, "%s: %d %s", c->what, e.code, e.text);
     ck_assert_int_eq(e.code, c->code);
     for (int i = 0; i < 3 && c->names[i]; i++)
         ck_assert_msg(strstr(e.text, c->names[i]), "%s: %s", c->what, e.text);
