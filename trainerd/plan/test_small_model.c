@@ -114,8 +114,8 @@ int test_make_model(const char *rules, const char *config, enum sw_engine_kind k
     return err;
 }
 
-struct sw_placement test_place(enum sw_engine_kind kind, uint32_t tp, uint32_t rank, uint32_t ep,
-    uint32_t stage, uint32_t pp)
+struct sw_placement test_place(
+    enum sw_engine_kind kind, uint32_t tp, uint32_t rank, uint32_t ep, uint32_t stage, uint32_t pp)
 {
     struct sw_placement at = {.kind = kind};
 
