@@ -31,7 +31,7 @@ static const char usage[] =
     "      --layout=NAME      auto: the layout file for the model's architecture; or its name\n"
     "      --layouts=DIR      folder of layout files (" SW_LAYOUTS_DIR ")\n"
     "      --kind=KIND        sglang or vllm: whose parameter names (sglang)\n"
-    "      --tp=N, --ep=N, --pp=N, --dp=N, --dense-tp=N  parallel sizes (1)\n"
+    "      --tp=N, --ep=N, --pp=N, --dp=N, --mlp-tp=N, --head-tp=N  parallel sizes\n"
     "      --fp8=ROWSxCOLUMNS  blocks of FP8 weights, or no (as config.json says)\n"
     "      --scale=FORMAT     of FP8 blocks: fp32 or ue8m0 (fp32)\n"
     "      --draft            the draft model's parameters too\n"
@@ -65,7 +65,8 @@ enum {
     EP,
     PP,
     DP,
-    DENSE_TP,
+    MLP_TP,
+    HEAD_TP,
     FP8,
     SCALE,
     DRAFT,
@@ -94,7 +95,8 @@ static const struct option options[] = {
     {"ep", required_argument, NULL, EP},
     {"pp", required_argument, NULL, PP},
     {"dp", required_argument, NULL, DP},
-    {"dense-tp", required_argument, NULL, DENSE_TP},
+    {"mlp-tp", required_argument, NULL, MLP_TP},
+    {"head-tp", required_argument, NULL, HEAD_TP},
     {"fp8", required_argument, NULL, FP8},
     {"scale", required_argument, NULL, SCALE},
     {"draft", no_argument, NULL, DRAFT},
@@ -210,8 +212,10 @@ static int take_layout(int option, struct sw_engine_arguments *a)
         return take_size("--pp wants a number of stages", &s->pp);
     case DP:
         return take_size("--dp wants a number of ranks", &s->dp);
-    case DENSE_TP:
-        return take_size("--dense-tp wants a number of ranks", &s->moe_dense_tp);
+    case MLP_TP:
+        return take_size("--mlp-tp wants a number of ranks", &s->mlp_tp);
+    case HEAD_TP:
+        return take_size("--head-tp wants a number of ranks", &s->head_tp);
     case DRAFT:
         s->draft = true;
         return 0;

@@ -18,7 +18,7 @@ struct sw_plan_request {
     bool packed;
     /* engines */
     int kind; /* 0 sglang, 1 vllm */
-    uint32_t engines, tp, ep, pp, dp, dense_tp, per_host;
+    uint32_t engines, tp, ep, pp, dp, mlp_tp, head_tp, per_host;
     char *fp8; /* "128x128"; NULL = as config.json says; "no" */
     int scale; /* 0 fp32, 1 ue8m0 */
     bool fused_shared;

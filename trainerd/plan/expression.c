@@ -59,8 +59,8 @@ static int expected(struct parsing *p, const char *what)
 static int make(struct parsing *p, enum sw_expression_op op, uint32_t a, uint32_t b, uint32_t *node)
 {
     if (p->n == SW_EXPRESSION_NODES)
-        return sw_fail(p->e, SW_ERR_LIMIT, "expected an expression of at most %d terms",
-            SW_EXPRESSION_NODES);
+        return sw_fail(
+            p->e, SW_ERR_LIMIT, "expected an expression of at most %d terms", SW_EXPRESSION_NODES);
     p->nodes[p->n] = (struct sw_expression_node){.op = op, .a = a, .b = b};
     *node = p->n++;
     return 0;
@@ -164,8 +164,7 @@ static int parse_arguments(struct parsing *p, const struct function *f, uint32_t
 
     if (f->key && (err = parse_key(p, false, &out.text)))
         return err;
-    if (f->op == SW_OP_IS &&
-        ((err = need(p, ",", "','")) || (err = parse_key(p, true, &out.word))))
+    if (f->op == SW_OP_IS && ((err = need(p, ",", "','")) || (err = parse_key(p, true, &out.word))))
         return err;
     for (uint32_t i = 0; i < f->arguments; i++) {
         if ((f->key || i > 0) && (err = need(p, ",", "','")))
@@ -373,7 +372,9 @@ int sw_expression_parse(
     for (end = p.at; end > *text && (end[-1] == ' ' || end[-1] == '\t');)
         end--;
     nodes = sw_arena_array(a, p.n, sizeof(*nodes));
-    *out = (struct sw_expression){.root = root, .n = p.n, .nodes = nodes,
+    *out = (struct sw_expression){.root = root,
+        .n = p.n,
+        .nodes = nodes,
         .text = sw_arena_strndup(a, *text, (size_t)(end - *text))};
     if (!nodes || !out->text)
         return sw_fail(e, SW_ERR_NOMEM, "no memory for an expression");

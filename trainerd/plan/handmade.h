@@ -61,8 +61,9 @@ struct hand {
     uint64_t random;
 };
 
-/* Another layout for each seed; free() it. */
+/* Another layout for each seed. */
 struct hand *hand_make(uint64_t seed);
+void hand_free(struct hand *h);
 
 uint64_t hand_random(struct hand *h, uint64_t below);
 

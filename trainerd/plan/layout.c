@@ -221,6 +221,8 @@ int sw_layout_make(const struct sw_plan_rank *ranks, uint32_t n_ranks,
     build_free(&b);
     if (!err)
         err = sw_compact_prove(&b.l->c, ranks, n_ranks, targets, n_targets, e);
+    if (!err)
+        err = sw_grids_make(&b.l->c, &b.l->grids, e);
     if (err) {
         sw_layout_free(b.l);
         return err;
@@ -242,6 +244,7 @@ void sw_layout_free(struct sw_layout *l)
     for (uint32_t s = 0; l->set_names && s < l->n_sets; s++)
         free(l->set_names[s]);
     free(l->set_names);
+    sw_grids_free(&l->grids);
     free(l->set);
     free(l->known);
     free(l->lists);

@@ -92,8 +92,8 @@ static bool number_in(const struct sw_family *f, const int64_t *values, uint32_t
     return f->n > 0;
 }
 
-bool sw_family_find(const struct sw_model *m, const struct sw_family *f,
-    const struct sw_name *name, uint32_t *stored)
+bool sw_family_find(const struct sw_model *m, const struct sw_family *f, const struct sw_name *name,
+    uint32_t *stored)
 {
     int64_t values[SW_RULE_VARIABLES_MAX];
 
@@ -173,8 +173,8 @@ void sw_model_stored_name(const struct sw_model *m, uint32_t stored, char *name)
     (void)sw_pattern_print(&f->pattern, values, name);
 }
 
-bool sw_model_locate(const struct sw_model *m, uint32_t tensor, uint32_t i, uint32_t *stored,
-    uint64_t *origin)
+bool sw_model_locate(
+    const struct sw_model *m, uint32_t tensor, uint32_t i, uint32_t *stored, uint64_t *origin)
 {
     const struct sw_model_role *role = &m->roles[sw_model_role_of(m, tensor)];
     const struct sw_family *f;

@@ -5,7 +5,7 @@
 #include "common/error.h"
 #include "trainerd/plan/model_impl.h"
 
-struct stage { /* this rank's, of the model or of its draft model */
+struct stage {              /* this rank's, of the model or of its draft model */
     uint32_t first_layered; /* the first rule with layers */
     bool first, last;
     int64_t from, end; /* layers */
@@ -17,8 +17,8 @@ struct listing {
     sw_model_parameter_fn *fn;
     void *arg;
     struct sw_error *e;
-    bool draft;              /* which of them is listed */
-    struct stage stages[2];  /* by draft */
+    bool draft;             /* which of them is listed */
+    struct stage stages[2]; /* by draft */
 };
 
 /* ---- stages ---- */
@@ -121,7 +121,7 @@ static int give_scales(
     memcpy(name, p->name, n);
     memcpy(name + n, SW_SCALE_SUFFIX, sizeof(SW_SCALE_SUFFIX));
     out->name = name;
-    out->dtype = l->at->scale == SW_SCALE_UE8M0 ? SW_F8_E8M0 : SW_F32;
+    out->dtype = SW_F32; /* as both engines have it, also with powers of two */
     out->alias_of = NULL;
     out->scale = true;
     return l->fn(l->arg, out);
@@ -160,8 +160,8 @@ static bool left_out(const struct sw_parameter_at *p)
 static int give(const struct listing *l, struct sw_parameter_at *p)
 {
     const struct sw_rule_parameter *rule = p->rule->rule;
-    struct sw_model_parameter out = {.name = p->name, .draft = rule->head.draft,
-        .expert = rule->stacked};
+    struct sw_model_parameter out = {
+        .name = p->name, .draft = rule->head.draft, .expert = rule->stacked};
     char alias[SW_NAME_MAX + 1];
     uint64_t scales[SW_MAX_DIMS] = {0};
     bool quantised;
@@ -169,13 +169,12 @@ static int give(const struct listing *l, struct sw_parameter_at *p)
 
     if (err)
         return err;
-    quantised = rule->quantise && l->at->block[0] && l->at->scale != SW_SCALE_NONE &&
-                !left_out(p);
+    quantised = rule->quantise && l->at->block[0] && l->at->scale != SW_SCALE_NONE && !left_out(p);
     if (quantised && (err = sw_parameter_measure_scales(p, scales, l->e)))
         return err;
-    out.dtype = quantised              ? SW_F8_E4M3
-                : rule->head.dtype     ? rule->head.dtype
-                                       : p->parts[0].role->r.dtype;
+    out.dtype = quantised          ? SW_F8_E4M3
+                : rule->head.dtype ? rule->head.dtype
+                                   : p->parts[0].role->r.dtype;
     out.ndim = p->ndim;
     memcpy(out.shape, p->shape, p->ndim * sizeof(*p->shape));
     if (p->rule->alias) {

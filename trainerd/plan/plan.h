@@ -27,6 +27,8 @@
 #include "common/program.h"
 #include "trainerd/plan/model.h"
 
+#define SW_PROVE_EXTENTS 100000u /* larger plans are proved in their compact form only */
+
 /* ---- what is given; all of it borrowed ---- */
 
 struct sw_plan_tensor {

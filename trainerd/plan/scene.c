@@ -199,9 +199,12 @@ int sw_scene_place(
         place_vllm(s, rank, &out->at);
     else
         place_sglang(s, rank, &out->at);
-    if (s->moe_dense_tp)
+    if (s->mlp_tp)
         out->at.of[SW_GROUP_MLP_TP] =
-            (struct sw_group){rank % or_one(s->tp) % s->moe_dense_tp, s->moe_dense_tp};
+            (struct sw_group){rank % or_one(s->tp) % s->mlp_tp, s->mlp_tp};
+    if (s->head_tp)
+        out->at.of[SW_GROUP_HEAD_TP] =
+            (struct sw_group){rank % or_one(s->tp) % s->head_tp, s->head_tp};
     return sw_coordinates_complete(&out->at, s->kind, e);
 }
 

@@ -28,6 +28,7 @@ struct sw_trainer_spec {
     uint32_t per_host;   /* ranks of a host; 0 = 8 */
     bool packed;         /* experts as Transformers 5 packs them */
     bool draft;          /* draft (MTP) layers are there */
+    bool fp8; /* with an FP8 config.json: as its checkpoint has them, with their scales */
 };
 
 struct sw_engine_spec {
@@ -38,8 +39,8 @@ struct sw_engine_spec {
     enum sw_scale_format scale;
     uint32_t block[2]; /* with a scale format: FP8 */
     uint32_t fused_shared_experts;
-    uint32_t moe_dense_tp; /* tp of dense MLP; 0 = as docs/layouts.md says */
-    uint32_t per_host;     /* ranks of a host; 0 = 8 */
+    uint32_t mlp_tp, head_tp; /* of dense MLP, of lm_head; 0 = as docs/layouts.md says */
+    uint32_t per_host;        /* ranks of a host; 0 = 8 */
     bool draft;
 };
 

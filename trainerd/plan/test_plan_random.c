@@ -342,7 +342,7 @@ struct named { /* checkpoint tensors, and engine ranks that have some of them by
     uint32_t n;
     struct held_tensor tensors[TENSORS_MAX];
     uint64_t shapes[TENSORS_MAX][SW_MAX_DIMS];
-    char names[TENSORS_MAX][8], alias_names[TENSORS_MAX][8];
+    char names[TENSORS_MAX][16], alias_names[TENSORS_MAX][16];
     uint8_t *data[TENSORS_MAX];
     uint64_t bytes[TENSORS_MAX];
     struct sw_parameter parameters[NAMED_MAX][2 * TENSORS_MAX];

@@ -121,7 +121,7 @@ START_TEST(test_bad_trainers)
 }
 END_TEST
 
-static struct sw_placement place(const struct sw_engine_spec *spec, uint32_t rank)
+static struct sw_placement stand(const struct sw_engine_spec *spec, uint32_t rank)
 {
     struct sw_placement p;
     struct sw_error e = {0};
@@ -133,7 +133,7 @@ static struct sw_placement place(const struct sw_engine_spec *spec, uint32_t ran
 START_TEST(test_sglang_places)
 {
     const struct sw_engine_spec s = {.kind = SW_ENGINE_SGLANG, .tp = 8, .ep = 4, .dp = 2, .pp = 2};
-    const struct sw_placement p = place(&s, 8 + 5);
+    const struct sw_placement p = stand(&s, 8 + 5);
 
     ck_assert_uint_eq(p.at.of[SW_GROUP_PP].rank, 1);
     ck_assert_uint_eq(p.at.of[SW_GROUP_TP].rank, 5);
@@ -148,7 +148,7 @@ END_TEST
 START_TEST(test_vllm_places)
 {
     const struct sw_engine_spec s = {.kind = SW_ENGINE_VLLM, .tp = 2, .dp = 4, .ep = 8, .pp = 2};
-    const struct sw_placement p = place(&s, 11); /* dp 2, pp 1, tp 1 */
+    const struct sw_placement p = stand(&s, 11); /* dp 2, pp 1, tp 1 */
 
     ck_assert_uint_eq(p.at.of[SW_GROUP_DP].rank, 2);
     ck_assert_uint_eq(p.at.of[SW_GROUP_PP].rank, 1);
