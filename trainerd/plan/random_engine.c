@@ -41,7 +41,7 @@ static uint32_t size_of(const struct build *b, enum sw_group_kind kind)
 static void slice(struct build *b, enum role role, uint32_t expert, uint64_t row, uint64_t rows,
     uint64_t column, uint64_t columns)
 {
-    ck_assert_uint_lt(b->n, SLICES_MAX);
+    random_must(b->n < SLICES_MAX);
     b->slices[b->n++] = (struct slice){role, b->layer, expert, row, rows, column, columns};
 }
 

@@ -7,7 +7,16 @@
 #ifndef SW_TRAINERD_PLAN_RANDOM_MODEL_H
 #define SW_TRAINERD_PLAN_RANDOM_MODEL_H
 
+#include <check.h>
+
 #include "trainerd/plan/plan.h"
+
+/* Check tells its parent of every ck_assert: too much for each byte. */
+#define random_must(condition)                                                                     \
+    do {                                                                                           \
+        if (!(condition))                                                                          \
+            ck_abort_msg("%s", #condition);                                                        \
+    } while (0)
 
 /* ---- numbers ---- */
 

@@ -223,10 +223,10 @@ static void compare(const struct scene *s, uint32_t target, const struct sw_para
     const struct run_memory *m = &s->run.regions[target][p->region];
 
     for (uint64_t i = 0; i < bytes; i++) {
-        ck_assert_msg(m->written[p->offset + i] == (expected != NULL),
-            "engine %s rank %u, parameter %s, byte %llu: written: %d", s->targets[target].engine,
-            s->targets[target].engine_rank, p->name, (unsigned long long)i,
-            m->written[p->offset + i]);
+        if (m->written[p->offset + i] != (expected != NULL))
+            ck_abort_msg("engine %s rank %u, parameter %s, byte %llu: written: %d",
+                s->targets[target].engine, s->targets[target].engine_rank, p->name,
+                (unsigned long long)i, m->written[p->offset + i]);
         if (expected && m->data[p->offset + i] != expected[i])
             ck_abort_msg("engine %s rank %u, parameter %s, byte %llu: %02x instead of %02x",
                 s->targets[target].engine, s->targets[target].engine_rank, p->name,
