@@ -79,7 +79,7 @@ int sw_checks_make(const struct sw_layout *l, uint32_t rank, struct sw_alias_che
     const struct sw_layout_list *list = &l->lists[l->rank_list[rank]];
     struct sw_alias_check *out;
     struct held *held;
-    size_t n_held;
+    size_t n_held = 0;
     uint32_t used = 0;
     int err = 0;
 

@@ -449,5 +449,13 @@ struct hand *hand_make(uint64_t seed)
     h->n_targets = HAND_TARGETS;
     for (uint32_t t = 0; t < HAND_TARGETS; t++)
         place_parameters(h, t, t % h->l.c.n_kinds);
+    if (sw_grids_make(&h->l.c, &h->l.grids, NULL))
+        abort();
     return h;
+}
+
+void hand_free(struct hand *h)
+{
+    sw_grids_free(&h->l.grids);
+    free(h);
 }

@@ -11,7 +11,7 @@
 #define HAND_PARAMETERS 12 /* of a kind */
 #define HAND_KINDS 2
 #define HAND_TARGETS 4
-#define HAND_MANY 4096
+#define HAND_MANY 2048
 
 struct hand_piece { /* what a parameter is made of: the oracle's side of a want */
     uint32_t entry, format;
@@ -61,8 +61,9 @@ struct hand {
     uint64_t random;
 };
 
-/* Another layout for each seed; free() it. */
+/* Another layout for each seed. */
 struct hand *hand_make(uint64_t seed);
+void hand_free(struct hand *h);
 
 uint64_t hand_random(struct hand *h, uint64_t below);
 

@@ -47,8 +47,7 @@ static int find_wants(struct sw_build *b, struct sw_error *e)
 
     for (uint32_t k = 0; !err && k < l->c.n_kinds; k++) {
         b->kind_raw[k] = b->w.n;
-        err = sw_wanting_target(
-            &b->w, &b->targets[l->c.kinds[k].target], &l->known[k].expert, e);
+        err = sw_wanting_target(&b->w, &b->targets[l->c.kinds[k].target], &l->known[k].expert, e);
         b->kind_raw[k + 1] = b->w.n;
     }
     return err;
@@ -82,14 +81,14 @@ int sw_build_choice(
     if (f->transform == SW_TRANSFORM_FP8_SCALES) {
         struct sw_box box;
 
-        sw_box_of_blocks(&b->w.boxes.items[slab->box], f->block,
-            b->l->c.entries[slab->entry].shape, &box);
+        sw_box_of_blocks(
+            &b->w.boxes.items[slab->box], f->block, b->l->c.entries[slab->entry].shape, &box);
         at = sw_boxes_add(&b->w.boxes, &box);
         if (at == SW_NONE)
             return no_memory(e);
     }
-    err = sw_choices_get(&b->choices, b->l, &b->w.boxes, slab->entry, at, b->w.formats,
-        slab->format, choice, e);
+    err = sw_choices_get(
+        &b->choices, b->l, &b->w.boxes, slab->entry, at, b->w.formats, slab->format, choice, e);
     return err ? name_parameter(b, slab, err, e) : 0;
 }
 
@@ -210,8 +209,7 @@ int sw_layout_make(const struct sw_plan_rank *ranks, uint32_t n_ranks,
     const struct sw_plan_target *targets, uint32_t n_targets, const struct sw_plan_options *options,
     struct sw_layout **layout, struct sw_plan_notes *notes, struct sw_error *e)
 {
-    struct sw_build b = {
-        .l = calloc(1, sizeof(*b.l)), .targets = targets, .n_targets = n_targets};
+    struct sw_build b = {.l = calloc(1, sizeof(*b.l)), .targets = targets, .n_targets = n_targets};
     struct sw_plan_notes found = {0};
     int err;
 
@@ -223,6 +221,8 @@ int sw_layout_make(const struct sw_plan_rank *ranks, uint32_t n_ranks,
     build_free(&b);
     if (!err)
         err = sw_compact_prove(&b.l->c, ranks, n_ranks, targets, n_targets, e);
+    if (!err)
+        err = sw_grids_make(&b.l->c, &b.l->grids, e);
     if (err) {
         sw_layout_free(b.l);
         return err;
@@ -244,6 +244,7 @@ void sw_layout_free(struct sw_layout *l)
     for (uint32_t s = 0; l->set_names && s < l->n_sets; s++)
         free(l->set_names[s]);
     free(l->set_names);
+    sw_grids_free(&l->grids);
     free(l->set);
     free(l->known);
     free(l->lists);

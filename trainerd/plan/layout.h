@@ -4,6 +4,7 @@
 #define SW_TRAINERD_PLAN_LAYOUT_H
 
 #include "trainerd/plan/compact.h"
+#include "trainerd/plan/grids.h"
 
 struct sw_layout_list { /* a source list that ranks share, and what its tensors are here */
     const struct sw_source_list *list;
@@ -29,6 +30,7 @@ struct sw_layout {
     uint32_t *rank_list;        /* by rank: index into lists */
     struct sw_layout_list *lists;
     struct sw_layout_kind *known; /* c.n_kinds of them */
+    struct sw_grids grids;        /* of c: what writing out FP8 loads and shares begins with */
     /* Alias sets: sources that must hold equal bytes. */
     uint32_t n_sets;
     uint32_t *set;    /* by catalogue entry: its set, or SW_NONE; NULL without sets */

@@ -28,7 +28,7 @@ struct writer {
     uint32_t position;
     uint32_t *tensor; /* by catalogue entry: number in the rank's list; SW_NONE */
     struct sw_own own;
-    struct sw_grids grids;
+    const struct sw_grids *grids;
     uint32_t *grid;   /* by item of grids: number in the program */
     uint32_t *place;  /* by run: index into starts */
     uint32_t *starts; /* the first tile of each of the rank's cells in each run */
@@ -239,7 +239,7 @@ static int add_class(
 
         w->grid[item] = w->out->n_grids;
         w->out->grids[w->out->n_grids++] =
-            (struct sw_grid){.source = w->tensor[w->grids.items[item]],
+            (struct sw_grid){.source = w->tensor[w->grids->items[item]],
                 .block = {class->block[0], class->block[1]},
                 .scale = class->scale,
                 .shared = shared,
@@ -252,19 +252,17 @@ static int add_class(
 static int make_grids(struct writer *w, struct sw_error *e)
 {
     struct sw_touches touches = {0};
-    int err = sw_grids_make(w->c, &w->grids, e);
+    int err = 0;
 
-    if (err)
-        return err;
-    w->grid = calloc((size_t)w->grids.n_items + 1, sizeof(*w->grid));
-    w->out->grids = calloc((size_t)w->grids.n_items + 1, sizeof(*w->out->grids));
+    w->grid = calloc((size_t)w->grids->n_items + 1, sizeof(*w->grid));
+    w->out->grids = calloc((size_t)w->grids->n_items + 1, sizeof(*w->out->grids));
     if (!w->grid || !w->out->grids)
         return no_memory(w, e);
-    for (uint32_t i = 0; !err && i < w->grids.n_classes; i++) {
-        const struct sw_grid_class *class = &w->grids.classes[i];
+    for (uint32_t i = 0; !err && i < w->grids->n_classes; i++) {
+        const struct sw_grid_class *class = &w->grids->classes[i];
         bool needs, shared;
 
-        err = sw_grids_touches(w->c, &w->grids, class, &touches, e);
+        err = sw_grids_touches(w->c, w->grids, class, &touches, e);
         if (err)
             break;
         sw_touches_need(&touches, w->position, &needs, &shared);
@@ -283,7 +281,7 @@ static int add_load(
     const struct sw_slab *slab = &w->c->slabs[number];
     const struct sw_slab_run *run = &w->c->runs[slab->run];
     const uint32_t tile = w->starts[w->place[slab->run] + i] + slab->at;
-    const uint32_t item = w->grids.item_of[number];
+    const uint32_t item = w->grids->item_of[number];
     const uint64_t bytes = w->c->cells[cell].bytes;
     uint32_t source = UINT32_MAX, tmpl;
 
@@ -366,7 +364,7 @@ int sw_layout_load(
     const struct sw_layout *l, uint32_t i, struct sw_load_plan *out, struct sw_error *e)
 {
     struct sw_load_plan plan = {0};
-    struct writer w = {.l = l, .c = &l->c, .position = i, .out = &plan};
+    struct writer w = {.l = l, .c = &l->c, .grids = &l->grids, .position = i, .out = &plan};
     int err;
 
     if (i >= l->n_ranks)
@@ -381,7 +379,6 @@ int sw_layout_load(
     free(w.cache);
     free(w.table);
     sw_own_free(&w.own);
-    sw_grids_free(&w.grids);
     if (err) {
         sw_load_plan_clear(&plan);
         return err;

@@ -42,7 +42,7 @@ struct cuts { /* where something changes along a dimension */
 
 struct writer {
     const struct sw_compact *c;
-    struct sw_grids grids;
+    const struct sw_grids *grids;
     struct sw_touches touches;
     uint32_t n_locals;
     struct local *locals;
@@ -328,7 +328,7 @@ static int do_class(struct writer *w, const struct sw_grid_class *class, struct 
 {
     const uint32_t ndim = w->c->entries[class->entry].ndim;
     struct cuts cuts[SW_MAX_DIMS] = {0};
-    int err = sw_grids_touches(w->c, &w->grids, class, &w->touches, e);
+    int err = sw_grids_touches(w->c, w->grids, class, &w->touches, e);
 
     if (err || !place_class(w, class))
         return err;
@@ -369,23 +369,22 @@ static int init(struct writer *w, const struct sw_layout *l, uint32_t host, stru
         w->local_of[r] = w->n_locals;
         w->locals[w->n_locals++] = (struct local){.position = r, .number = l->ranks[r].rank};
     }
-    return sw_grids_make(&l->c, &w->grids, e);
+    return 0;
 }
 
 int sw_layout_shares(const struct sw_layout *l, uint32_t host, struct sw_share_plan *out,
     uint64_t *elsewhere, struct sw_error *e)
 {
-    struct writer w = {.c = &l->c};
+    struct writer w = {.c = &l->c, .grids = &l->grids};
     int err = init(&w, l, host, e);
 
-    for (uint32_t i = 0; !err && w.n_locals && i < w.grids.n_classes; i++)
-        err = do_class(&w, &w.grids.classes[i], e);
+    for (uint32_t i = 0; !err && w.n_locals && i < l->grids.n_classes; i++)
+        err = do_class(&w, &l->grids.classes[i], e);
     free(w.local_of);
     free(w.locals);
     free(w.members);
     free(w.seen);
     sw_touches_free(&w.touches);
-    sw_grids_free(&w.grids);
     if (err) {
         sw_share_plan_clear(&w.out);
         return err;

@@ -12,7 +12,7 @@
 #include "trainerd/plan/extents.h"
 #include "trainerd/plan/handmade.h"
 
-#define SEEDS 500
+#define SEEDS 200
 #define REGION 32768u
 #define REPLICA 16384u
 
@@ -236,7 +236,7 @@ START_TEST(every_byte_comes_from_where_it_should)
             run_target(h, t);
         for (uint32_t r = 0; r < h->l.n_ranks; r++)
             sw_load_plan_clear(&plans[r]);
-        free(h);
+        hand_free(h);
     }
 }
 END_TEST
@@ -418,9 +418,76 @@ START_TEST(ranks_that_need_a_block_share_its_maximum)
             shared += check_host(h, host);
         for (uint32_t r = 0; r < h->l.n_ranks; r++)
             sw_load_plan_clear(&plans[r]);
-        free(h);
+        hand_free(h);
     }
-    ck_assert_uint_gt(shared, 500); /* the layouts are such that something is shared */
+    ck_assert_uint_gt(shared, 200); /* the layouts are such that something is shared */
+}
+END_TEST
+
+/* ---- alias checks ---- */
+
+struct compared { /* a check, and what it is of */
+    uint32_t number, set;
+    const struct sw_box *box;
+};
+
+static bool same_box(const struct sw_box *a, const struct sw_box *b)
+{
+    return a->ndim == b->ndim && !memcmp(a->lo, b->lo, sizeof(a->lo)) &&
+           !memcmp(a->len, b->len, sizeof(a->len));
+}
+
+/* What a rank holds of members of sets, each with a check; returns how many it added. */
+static uint32_t collect_checks(const struct hand *h, uint32_t r, struct compared *out)
+{
+    struct sw_load_plan p;
+    struct sw_error e = {0};
+    uint32_t n = 0;
+
+    ck_assert_msg(sw_layout_load(&h->l, r, &p, &e) == 0, "%s", e.text);
+    for (uint32_t i = 0; i < h->l.c.n_entries; i++) {
+        const uint32_t entry = h->entry[h->rank_list[r]][i];
+        const struct sw_box *box = &h->boxes[r][h->group_of[entry]];
+        bool held = h->set[entry] != SW_NONE;
+
+        for (uint32_t d = 0; d < box->ndim; d++)
+            held = held && box->len[d];
+        if (!held)
+            continue;
+        ck_assert_uint_lt(n, p.n_checks);
+        ck_assert_uint_eq(p.checks[n].source, i);
+        out[n] = (struct compared){p.checks[n].set, h->set[entry], box};
+        n++;
+    }
+    ck_assert_uint_eq(n, p.n_checks);
+    sw_load_plan_clear(&p);
+    return n;
+}
+
+START_TEST(equal_boxes_of_an_alias_set_are_compared_and_no_others)
+{
+    uint32_t sharded = 0;
+
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        struct hand *h = hand_make(seed);
+        struct compared all[HAND_RANKS * HAND_ENTRIES];
+        uint32_t n = 0;
+
+        h->l.n_sets = 3;
+        for (uint32_t i = 0; i < h->l.c.n_entries; i++)
+            h->set[i] = hand_random(h, 2) ? SW_NONE : (uint32_t)hand_random(h, 3);
+        for (uint32_t r = 0; r < h->l.n_ranks; r++)
+            n += collect_checks(h, r, all + n);
+        for (uint32_t i = 0; i < n; i++) {
+            ck_assert_uint_eq(all[i].number % 3, all[i].set);
+            sharded += all[i].number >= 3;
+            for (uint32_t k = 0; k < i; k++)
+                ck_assert_int_eq(all[i].number == all[k].number,
+                    all[i].set == all[k].set && same_box(all[i].box, all[k].box));
+        }
+        hand_free(h);
+    }
+    ck_assert_uint_gt(sharded, SEEDS);
 }
 END_TEST
 
@@ -434,6 +501,7 @@ int main(void)
     tcase_set_timeout(tcase, 120);
     tcase_add_test(tcase, every_byte_comes_from_where_it_should);
     tcase_add_test(tcase, ranks_that_need_a_block_share_its_maximum);
+    tcase_add_test(tcase, equal_boxes_of_an_alias_set_are_compared_and_no_others);
     suite_add_tcase(suite, tcase);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
