@@ -93,10 +93,9 @@ int sw_fold_ranks(
 /* ---- what comes out ---- */
 
 struct sw_load_plan { /* of one trainer rank, written out */
-    uint32_t rank;
     uint64_t replica_bytes;
     uint64_t n_maxima; /* block maxima that this rank shares with others (floats) */
-    uint32_t n_templates, n_loads, n_grids, n_checks, n_tiles;
+    uint32_t rank, n_templates, n_loads, n_grids, n_checks, n_tiles;
     struct sw_load_template *templates;
     struct sw_load *loads;
     struct sw_grid *grids;
