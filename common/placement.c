@@ -93,8 +93,7 @@ static int inner(struct sw_coordinates *at, enum sw_group_kind kind, enum sw_gro
     return 0;
 }
 
-int sw_coordinates_complete(
-    struct sw_coordinates *at, enum sw_engine_kind kind, struct sw_error *e)
+int sw_coordinates_complete(struct sw_coordinates *at, enum sw_engine_kind kind, struct sw_error *e)
 {
     struct sw_coordinates out = *at;
     struct sw_group *of = out.of;
@@ -105,7 +104,8 @@ int sw_coordinates_complete(
     alone(&of[SW_GROUP_TP]);
     alone(&of[SW_GROUP_EP]);
     alone(&of[SW_GROUP_DP]);
-    /* In SGLang `dp` > 1 is data-parallel attention inside the tp group; elsewhere it is outside. */
+    /* In SGLang `dp` > 1 is data-parallel attention inside the tp group; elsewhere it is outside.
+     */
     if (kind == SW_ENGINE_SGLANG && inner(&out, SW_GROUP_ATTN_TP, SW_GROUP_TP, SW_GROUP_DP, e))
         return SW_ERR_INVALID;
     if (inner(&out, SW_GROUP_MOE_TP, SW_GROUP_TP, SW_GROUP_EP, e))

@@ -22,8 +22,8 @@ START_TEST(names_go_there_and_back)
 }
 END_TEST
 
-static void check_group(const struct sw_coordinates *at, enum sw_group_kind g, uint32_t rank,
-    uint32_t size)
+static void check_group(
+    const struct sw_coordinates *at, enum sw_group_kind g, uint32_t rank, uint32_t size)
 {
     ck_assert_msg(at->of[g].rank == rank && at->of[g].size == size, "%s is %u of %u",
         sw_group_name(g), at->of[g].rank, at->of[g].size);
@@ -62,8 +62,10 @@ END_TEST
 
 START_TEST(what_is_said_stays)
 {
-    struct sw_coordinates at = {.of = {[SW_GROUP_TP] = {1, 2}, [SW_GROUP_EP] = {3, 4},
-                                    [SW_GROUP_MOE_TP] = {0, 1}, [SW_GROUP_HEAD_TP] = {0, 1}}};
+    struct sw_coordinates at = {.of = {[SW_GROUP_TP] = {1, 2},
+                                    [SW_GROUP_EP] = {3, 4},
+                                    [SW_GROUP_MOE_TP] = {0, 1},
+                                    [SW_GROUP_HEAD_TP] = {0, 1}}};
 
     ck_assert_int_eq(sw_coordinates_complete(&at, SW_ENGINE_VLLM, NULL), 0);
     check_group(&at, SW_GROUP_MOE_TP, 0, 1);
@@ -97,8 +99,8 @@ END_TEST
 START_TEST(equal_is_what_decides)
 {
     const uint32_t map[] = {0, 1, 2, 3}, same[] = {0, 1, 2, 3}, other[] = {0, 1, 2, 2};
-    const struct sw_placement a = {.kind = SW_ENGINE_SGLANG, .map_layers = 2, .map_slots = 2,
-        .map = map, .map_version = 1};
+    const struct sw_placement a = {
+        .kind = SW_ENGINE_SGLANG, .map_layers = 2, .map_slots = 2, .map = map, .map_version = 1};
     struct sw_placement b = a;
 
     b.map = same;

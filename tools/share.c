@@ -49,6 +49,18 @@ static bool has_draft(const struct sw_model *m, const struct sw_checkpoint *c)
     return false;
 }
 
+/* Whether the checkpoint is quantised already. */
+static bool is_fp8(const struct sw_checkpoint *c)
+{
+    size_t n;
+    const struct sw_checkpoint_tensor *t = sw_checkpoint_tensors(c, &n);
+
+    for (size_t i = 0; i < n; i++)
+        if (t[i].dtype == SW_F8_E4M3)
+            return true;
+    return false;
+}
+
 static int give(const struct sw_plan_rank *rank, const struct sw_checkpoint *c,
     struct sw_box *boxes, struct sw_error *e)
 {
@@ -101,6 +113,7 @@ static int give_some(const struct sw_share_options *o, const struct sw_checkpoin
     if (!code) {
         spec.packed = is_packed(files.model, c);
         spec.draft = has_draft(files.model, c);
+        spec.fp8 = is_fp8(c);
         code = sw_scene_make(files.model, &spec, NULL, &scene, e);
     }
     if (!code)

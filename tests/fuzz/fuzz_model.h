@@ -85,8 +85,8 @@ static void fuzz_names(const struct sw_model *m)
 static void fuzz_model(const struct sw_rules *r, const struct sw_config *c)
 {
     for (int kind = SW_ENGINE_ANY; kind <= SW_ENGINE_VLLM; kind++) {
-        struct sw_placement at = {.kind = (enum sw_engine_kind)kind,
-            .scale = SW_SCALE_FP32, .block = {16, 16}};
+        struct sw_placement at = {
+            .kind = (enum sw_engine_kind)kind, .scale = SW_SCALE_FP32, .block = {16, 16}};
         struct fuzz_list l = {.at = &at};
         struct sw_model *m;
         struct sw_error e = {0};

@@ -66,10 +66,10 @@ uint32_t sw_build_kind_of(const struct sw_compact *c, uint64_t want);
 int sw_build_assign(struct sw_build *b, struct sw_error *e);
 
 /* lmsys.c: binds each raw want's slab to the choice that the mapping gives its kind. */
-int sw_build_lmsys(struct sw_build *b, struct sw_slab_set *raw, uint32_t *raw_slab,
-    struct sw_error *e);
+int sw_build_lmsys(
+    struct sw_build *b, struct sw_slab_set *raw, uint32_t *raw_slab, struct sw_error *e);
 
-struct sw_order { /* a slab, and what it is sorted by */
+struct sw_order {         /* a slab, and what it is sorted by */
     uint32_t mesh, class; /* class: expert or not, then cut or not */
     uint32_t owner;       /* the rank, or the split of a slab that is cut */
     uint32_t place, slab;

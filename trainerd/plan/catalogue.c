@@ -15,7 +15,7 @@ struct catalogue {
     struct sw_index names;
     struct sw_members members;
     uint32_t size, lists_size; /* of the growing arrays */
-    uint32_t *seen; /* by entry: the list that had it last */
+    uint32_t *seen;            /* by entry: the list that had it last */
     uint32_t seen_size;
 };
 
@@ -180,8 +180,8 @@ static int check_groups(const struct catalogue *c, uint32_t list, struct sw_erro
         const struct sw_plan_tensor *t = &from->tensors[i], *u;
 
         if (g >= from->n_groups) {
-            err = sw_fail(e, SW_ERR_INVALID, "source %s is in group %u of %u", t->name, g,
-                from->n_groups);
+            err = sw_fail(
+                e, SW_ERR_INVALID, "source %s is in group %u of %u", t->name, g, from->n_groups);
             break;
         }
         if (first[g] == SW_NONE)

@@ -39,7 +39,8 @@ static bool same_set(const void *arg, uint32_t item, const void *key)
     const struct sw_choices *c = arg;
     const struct sw_rank_set *a = &c->sets[item], *b = key;
 
-    return a->n == b->n && !memcmp(c->ranks + a->first, c->ranks + b->first, a->n * sizeof(uint32_t));
+    return a->n == b->n &&
+           !memcmp(c->ranks + a->first, c->ranks + b->first, a->n * sizeof(uint32_t));
 }
 
 static int push_rank(struct sw_choices *c, uint32_t rank)
@@ -82,8 +83,8 @@ static bool same_split(const void *arg, uint32_t item, const void *key)
     const struct split_key *b = key;
 
     /* The last cell is the slab's box and format in disguise (close_split). */
-    return a->n == b->n && !memcmp(c->cells + a->first, c->cells + b->first,
-                               (a->n + 1) * sizeof(*c->cells));
+    return a->n == b->n &&
+           !memcmp(c->cells + a->first, c->cells + b->first, (a->n + 1) * sizeof(*c->cells));
 }
 
 static struct sw_cell *push_cell(struct maker *m)
@@ -314,8 +315,7 @@ static int cut_set(struct maker *m, struct sw_choice *choice)
     return keep_set(m->c, first, &choice->set);
 }
 
-static int find_cut(
-    struct maker *m, struct sw_choice *choice, uint32_t entry, struct sw_error *e)
+static int find_cut(struct maker *m, struct sw_choice *choice, uint32_t entry, struct sw_error *e)
 {
     const struct sw_holders *h = &m->l->c.holders[choice->pattern];
     const struct sw_box *box = &m->boxes->items[choice->box];

@@ -13,8 +13,8 @@
 struct sw_choice {
     uint32_t pattern, box, format; /* the box in elements, also of scales */
     uint32_t first, n;             /* variants, in sw_choices.variants */
-    uint32_t set; /* equal numbers: variant by variant the same ranks */
-    bool whole;   /* each variant is one rank */
+    uint32_t set;                  /* equal numbers: variant by variant the same ranks */
+    bool whole;                    /* each variant is one rank */
 };
 
 struct sw_variant {

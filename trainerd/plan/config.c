@@ -240,8 +240,8 @@ enum sw_dtype sw_config_dtype(const struct sw_config *c)
     static const struct {
         const char *name;
         enum sw_dtype dtype;
-    } names[] = {{"bfloat16", SW_BF16}, {"float16", SW_F16}, {"half", SW_F16},
-        {"float32", SW_F32}, {"float", SW_F32}};
+    } names[] = {{"bfloat16", SW_BF16}, {"float16", SW_F16}, {"half", SW_F16}, {"float32", SW_F32},
+        {"float", SW_F32}};
     static const char *const keys[] = {
         "torch_dtype", "dtype", "text_config.torch_dtype", "text_config.dtype"};
 

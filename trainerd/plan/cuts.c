@@ -30,10 +30,10 @@ struct cutter {
     const struct sw_slab_set *raw;
     const uint32_t *dests;
     struct sw_cuts *cuts;
-    uint64_t share;               /* what each rank has to send, on average */
+    uint64_t share;                  /* what each rank has to send, on average */
     uint32_t family[SW_FORMATS_MAX]; /* by format: scales are cut where their values are */
-    uint8_t *redundant;           /* by pattern: 1 no, 2 yes, 0 not known yet */
-    uint32_t *order, *first;      /* raw slabs by entry */
+    uint8_t *redundant;              /* by pattern: 1 no, 2 yes, 0 not known yet */
+    uint32_t *order, *first;         /* raw slabs by entry */
     struct span *spans;
     uint32_t spans_size;
     uint64_t *points;
@@ -339,7 +339,8 @@ static int cut_entry(struct cutter *c, const uint32_t *raws, uint32_t n)
     if (n > 1)
         qsort(s, n, sizeof(*s), family_compare);
     for (uint32_t i = 0, k; i < n; i += k) {
-        for (k = 1; i + k < n && s[i + k].family == s[i].family && s[i].box.ndim == s[i + k].box.ndim;)
+        for (k = 1;
+             i + k < n && s[i + k].family == s[i].family && s[i].box.ndim == s[i + k].box.ndim;)
             k++;
         if (cut_family(c, s + i, k))
             return -1;

@@ -59,8 +59,8 @@ static int expected(struct parsing *p, const char *what)
 static int make(struct parsing *p, enum sw_expression_op op, uint32_t a, uint32_t b, uint32_t *node)
 {
     if (p->n == SW_EXPRESSION_NODES)
-        return sw_fail(p->e, SW_ERR_LIMIT, "expected an expression of at most %d terms",
-            SW_EXPRESSION_NODES);
+        return sw_fail(
+            p->e, SW_ERR_LIMIT, "expected an expression of at most %d terms", SW_EXPRESSION_NODES);
     p->nodes[p->n] = (struct sw_expression_node){.op = op, .a = a, .b = b};
     *node = p->n++;
     return 0;
@@ -164,8 +164,7 @@ static int parse_arguments(struct parsing *p, const struct function *f, uint32_t
 
     if (f->key && (err = parse_key(p, false, &out.text)))
         return err;
-    if (f->op == SW_OP_IS &&
-        ((err = need(p, ",", "','")) || (err = parse_key(p, true, &out.word))))
+    if (f->op == SW_OP_IS && ((err = need(p, ",", "','")) || (err = parse_key(p, true, &out.word))))
         return err;
     for (uint32_t i = 0; i < f->arguments; i++) {
         if ((f->key || i > 0) && (err = need(p, ",", "','")))
@@ -249,7 +248,7 @@ static int parse_product(struct parsing *p, uint32_t *node)
 
     while (!err) {
         const char sign = *p->at;
-        uint32_t right;
+        uint32_t right = 0;
 
         if (!take(p, "*") && !take(p, "/") && !take(p, "%"))
             break;
@@ -270,7 +269,7 @@ static int parse_sum(struct parsing *p, uint32_t *node)
 
     while (!err) {
         const char sign = *p->at;
-        uint32_t right;
+        uint32_t right = 0;
 
         if (!take(p, "+") && !take(p, "-"))
             break;
@@ -300,7 +299,7 @@ static bool take_comparison(struct parsing *p, enum sw_expression_op *op)
 static int parse_comparison(struct parsing *p, uint32_t *node)
 {
     enum sw_expression_op op;
-    uint32_t right;
+    uint32_t right = 0;
     int err = parse_sum(p, node);
 
     if (err || !take_comparison(p, &op))
@@ -329,7 +328,7 @@ static int parse_and(struct parsing *p, uint32_t *node)
     int err = parse_not(p, node);
 
     while (!err && take_word(p, "and")) {
-        uint32_t right;
+        uint32_t right = 0;
 
         err = parse_not(p, &right);
         if (!err)
@@ -346,7 +345,7 @@ static int parse_or(struct parsing *p, uint32_t *node)
         return expected(p, "at most 64 levels of parentheses, not one more");
     err = parse_and(p, node);
     while (!err && take_word(p, "or")) {
-        uint32_t right;
+        uint32_t right = 0;
 
         err = parse_and(p, &right);
         if (!err)
@@ -362,7 +361,7 @@ int sw_expression_parse(
     struct parsing p = {.arena = a, .at = *text, .e = e};
     struct sw_expression_node *nodes;
     const char *end;
-    uint32_t root;
+    uint32_t root = 0;
     int err;
 
     skip_space(&p);
@@ -373,7 +372,9 @@ int sw_expression_parse(
     for (end = p.at; end > *text && (end[-1] == ' ' || end[-1] == '\t');)
         end--;
     nodes = sw_arena_array(a, p.n, sizeof(*nodes));
-    *out = (struct sw_expression){.root = root, .n = p.n, .nodes = nodes,
+    *out = (struct sw_expression){.root = root,
+        .n = p.n,
+        .nodes = nodes,
         .text = sw_arena_strndup(a, *text, (size_t)(end - *text))};
     if (!nodes || !out->text)
         return sw_fail(e, SW_ERR_NOMEM, "no memory for an expression");

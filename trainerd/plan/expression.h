@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Expressions over whole numbers (docs/layouts.md, "[define]"). Parsed once into a small tree; bound
- * once to a config.json, which leaves constants and variables; evaluated often.
+ * Expressions over whole numbers (docs/layouts.md, "[define]"). Parsed once into a small tree;
+ * bound once to a config.json, which leaves constants and variables; evaluated often.
  */
 #ifndef SW_TRAINERD_PLAN_EXPRESSION_H
 #define SW_TRAINERD_PLAN_EXPRESSION_H
@@ -41,8 +41,8 @@ struct sw_expression_scope {
 };
 
 /*
- * Works out everything that does not depend on variables. What is wrong is an error only where it is
- * evaluated: here for an expression without variables, else by sw_expression_evaluate.
+ * Works out everything that does not depend on variables. What is wrong is an error only where it
+ * is evaluated: here for an expression without variables, else by sw_expression_evaluate.
  */
 int sw_expression_bind(struct sw_arena *a, const struct sw_expression *x,
     const struct sw_expression_scope *scope, struct sw_expression *out, struct sw_error *e);

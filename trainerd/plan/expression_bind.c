@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Binding to a config.json, and evaluating what is left. */
+/* Binding to a config.json. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,103 +26,6 @@ struct binding {
 
 static int bind(struct binding *b, const struct sw_expression *x, uint32_t from,
     const struct defining *in, uint32_t *node);
-
-/* ---- arithmetic ---- */
-
-static int64_t floor_divide(int64_t a, int64_t b)
-{
-    const int64_t q = a / b;
-
-    return a % b != 0 && (a < 0) != (b < 0) ? q - 1 : q;
-}
-
-/* NULL = done; else what is wrong. */
-static const char *divide(enum sw_expression_op op, int64_t a, int64_t b, int64_t *out)
-{
-    int64_t q;
-
-    if (b == 0)
-        return "a division by zero";
-    if (b == -1) { /* INT64_MIN / -1 traps */
-        *out = 0;
-        return op == SW_OP_DIVIDE && __builtin_sub_overflow((int64_t)0, a, out)
-                   ? "a result above 2^63"
-                   : NULL;
-    }
-    q = floor_divide(a, b);
-    *out = op == SW_OP_DIVIDE ? q : a - q * b;
-    return NULL;
-}
-
-static const char *round_up(enum sw_expression_op op, int64_t a, int64_t b, int64_t *out)
-{
-    int64_t q;
-
-    if (b <= 0)
-        return "rounding up to no positive number";
-    q = floor_divide(a, b) + (a % b != 0);
-    if (op == SW_OP_CEIL) {
-        *out = q;
-        return NULL;
-    }
-    return __builtin_mul_overflow(q, b, out) ? "a result above 2^63" : NULL;
-}
-
-static const char *compute(enum sw_expression_op op, int64_t a, int64_t b, int64_t *out)
-{
-    bool over = false;
-
-    switch (op) {
-    case SW_OP_NEGATE:
-        over = __builtin_sub_overflow((int64_t)0, a, out);
-        break;
-    case SW_OP_NOT:
-        *out = !a;
-        break;
-    case SW_OP_ADD:
-        over = __builtin_add_overflow(a, b, out);
-        break;
-    case SW_OP_SUBTRACT:
-        over = __builtin_sub_overflow(a, b, out);
-        break;
-    case SW_OP_MULTIPLY:
-        over = __builtin_mul_overflow(a, b, out);
-        break;
-    case SW_OP_DIVIDE:
-    case SW_OP_MODULO:
-        return divide(op, a, b, out);
-    case SW_OP_LESS:
-        *out = a < b;
-        break;
-    case SW_OP_AT_MOST:
-        *out = a <= b;
-        break;
-    case SW_OP_GREATER:
-        *out = a > b;
-        break;
-    case SW_OP_AT_LEAST:
-        *out = a >= b;
-        break;
-    case SW_OP_EQUAL:
-        *out = a == b;
-        break;
-    case SW_OP_DIFFERENT:
-        *out = a != b;
-        break;
-    case SW_OP_MIN:
-        *out = a < b ? a : b;
-        break;
-    case SW_OP_MAX:
-        *out = a > b ? a : b;
-        break;
-    case SW_OP_CEIL:
-    case SW_OP_UP:
-        return round_up(op, a, b, out);
-    default:
-        return "an operator that is none";
-    }
-    return over ? "a result beyond 2^63" : NULL;
-}
 
 /* ---- binding ---- */
 
@@ -157,8 +60,7 @@ static int wrong(
         out);
 }
 
-static int bind_key(
-    struct binding *b, const char *key, uint32_t *out)
+static int bind_key(struct binding *b, const char *key, uint32_t *out)
 {
     int64_t value = 0;
 
@@ -167,8 +69,7 @@ static int bind_key(
     case SW_CONFIG_NUMBER:
         return constant(b, value, out);
     case SW_CONFIG_OTHER:
-        return wrong(
-            b, "a whole number in config.json's '", key, "', found something else", out);
+        return wrong(b, "a whole number in config.json's '", key, "', found something else", out);
     case SW_CONFIG_MISSING:
         break;
     }
@@ -176,8 +77,7 @@ static int bind_key(
         b, "'", key, "' to be a definition, a variable or a key of config.json, found none", out);
 }
 
-static int bind_name(
-    struct binding *b, const char *name, const struct defining *in, uint32_t *out)
+static int bind_name(struct binding *b, const char *name, const struct defining *in, uint32_t *out)
 {
     const struct sw_expression_scope *scope = b->scope;
     const struct defining self = {.name = name, .outer = in};
@@ -193,8 +93,7 @@ static int bind_name(
         return bind(b, x, x->root, &self, out);
     for (uint32_t i = 0; i < scope->n_variables; i++)
         if (strcmp(scope->variables[i], name) == 0)
-            return add(
-                b, (struct sw_expression_node){.op = SW_OP_VARIABLE, .value = i}, out);
+            return add(b, (struct sw_expression_node){.op = SW_OP_VARIABLE, .value = i}, out);
     return bind_key(b, name, out);
 }
 
@@ -221,12 +120,6 @@ static int compare_numbers(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static bool holds(const struct sw_expression_node *node, int64_t value)
-{
-    return node->value > 0 &&
-           bsearch(&value, node->list, (size_t)node->value, sizeof(value), compare_numbers);
-}
-
 static int bind_holds(struct binding *b, const struct sw_expression *x,
     const struct sw_expression_node *from, const struct defining *in, uint32_t *out)
 {
@@ -247,7 +140,7 @@ static int bind_holds(struct binding *b, const struct sw_expression *x,
     qsort(list, n, sizeof(*list), compare_numbers);
     node.list = list;
     if (is_constant(b, node.a))
-        return constant(b, holds(&node, b->nodes[node.a].value), out);
+        return constant(b, sw_expression_holds(&node, b->nodes[node.a].value), out);
     if (b->nodes[node.a].op == SW_OP_WRONG) {
         *out = node.a;
         return 0;
@@ -301,11 +194,6 @@ static int bind_logic(struct binding *b, const struct sw_expression *x,
     return add(b, node, out);
 }
 
-static bool is_unary(enum sw_expression_op op)
-{
-    return op == SW_OP_NEGATE || op == SW_OP_NOT;
-}
-
 static int bind_operator(struct binding *b, const struct sw_expression *x,
     const struct sw_expression_node *from, const struct defining *in, uint32_t *out)
 {
@@ -315,7 +203,7 @@ static int bind_operator(struct binding *b, const struct sw_expression *x,
     int err = bind(b, x, from->a, in, &node.a);
 
     node.b = node.a;
-    if (!err && !is_unary(from->op))
+    if (!err && !sw_expression_unary(from->op))
         err = bind(b, x, from->b, in, &node.b);
     if (err)
         return err;
@@ -325,7 +213,7 @@ static int bind_operator(struct binding *b, const struct sw_expression *x,
     }
     if (!is_constant(b, node.a) || !is_constant(b, node.b))
         return add(b, node, out);
-    what = compute(from->op, b->nodes[node.a].value, b->nodes[node.b].value, &value);
+    what = sw_expression_compute(from->op, b->nodes[node.a].value, b->nodes[node.b].value, &value);
     return what ? wrong(b, "a number, found ", what, "", out) : constant(b, value, out);
 }
 
@@ -405,60 +293,4 @@ int sw_expression_bind(struct sw_arena *a, const struct sw_expression *x,
     out->n = b.n;
     out->root = root;
     return 0;
-}
-
-/* ---- evaluating ---- */
-
-static int evaluate(const struct sw_expression_node *nodes, uint32_t at, const int64_t *variables,
-    int64_t *out, struct sw_error *e)
-{
-    const struct sw_expression_node *node = &nodes[at];
-    const char *what;
-    int64_t a, b;
-
-    if (node->op == SW_OP_CONSTANT || node->op == SW_OP_VARIABLE) {
-        *out = node->op == SW_OP_CONSTANT ? node->value : variables[node->value];
-        return 0;
-    }
-    if (node->op == SW_OP_WRONG)
-        return sw_fail(e, SW_ERR_INVALID, "%s", node->text ? node->text : "no memory");
-    if (evaluate(nodes, node->a, variables, &a, e))
-        return SW_ERR_INVALID;
-    if (node->op == SW_OP_IF)
-        return evaluate(nodes, a ? node->b : node->c, variables, out, e);
-    if (node->op == SW_OP_HOLDS) {
-        *out = holds(node, a);
-        return 0;
-    }
-    if ((node->op == SW_OP_AND && !a) || (node->op == SW_OP_OR && a)) {
-        *out = node->op == SW_OP_OR;
-        return 0;
-    }
-    b = 0;
-    if (!is_unary(node->op) && evaluate(nodes, node->b, variables, &b, e))
-        return SW_ERR_INVALID;
-    if (node->op == SW_OP_AND || node->op == SW_OP_OR) {
-        *out = b != 0;
-        return 0;
-    }
-    what = compute(node->op, a, b, out);
-    return what ? sw_fail(e, SW_ERR_INVALID, "expected a number, found %s", what) : 0;
-}
-
-int sw_expression_evaluate(
-    const struct sw_expression *x, const int64_t *variables, int64_t *value, struct sw_error *e)
-{
-    if (x->constant) {
-        *value = x->value;
-        return 0;
-    }
-    return evaluate(x->nodes, x->root, variables, value, e);
-}
-
-bool sw_expression_uses(const struct sw_expression *x, uint32_t variable)
-{
-    for (uint32_t i = 0; i < x->n; i++)
-        if (x->nodes[i].op == SW_OP_VARIABLE && x->nodes[i].value == variable)
-            return true;
-    return false;
 }

@@ -49,4 +49,12 @@ struct sw_expression_node {
     const int64_t *list;
 };
 
+bool sw_expression_unary(enum sw_expression_op op);
+
+/* One operation on numbers. Returns what is wrong, or NULL. */
+const char *sw_expression_compute(enum sw_expression_op op, int64_t a, int64_t b, int64_t *out);
+
+/* Whether the list of a bound HOLDS has the number. */
+bool sw_expression_holds(const struct sw_expression_node *node, int64_t value);
+
 #endif

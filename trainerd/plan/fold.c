@@ -149,8 +149,7 @@ static int check_name(struct sw_fold *f, uint32_t i, uint32_t rank, const struct
         return 0;
     }
     if (f->named[at].list == list)
-        return sw_fail(
-            e, SW_ERR_PLAN, "trainer rank %u declares source %s twice", rank, t->name);
+        return sw_fail(e, SW_ERR_PLAN, "trainer rank %u declares source %s twice", rank, t->name);
     f->named[at].list = list;
     return same_tensor(f->named[at].tensor, source)
                ? 0

@@ -24,8 +24,8 @@ static int u64_compare(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static uint32_t find_parts(const struct sw_holder *holders, uint32_t n, const struct sw_box *box,
-    struct part *parts)
+static uint32_t find_parts(
+    const struct sw_holder *holders, uint32_t n, const struct sw_box *box, struct part *parts)
 {
     uint32_t found = 0;
 

@@ -79,8 +79,9 @@ static int outside(const struct patterns *p, const struct sw_catalogue_entry *en
 {
     char a[256], b[160];
 
-    return sw_fail(e, SW_ERR_PLAN, "trainer rank %u: box %s of source %s lies outside its shape, %s",
-        p->l->ranks[rank].rank, sw_box_text(box, a, sizeof(a)), entry->name,
+    return sw_fail(e, SW_ERR_PLAN,
+        "trainer rank %u: box %s of source %s lies outside its shape, %s", p->l->ranks[rank].rank,
+        sw_box_text(box, a, sizeof(a)), entry->name,
         sw_tensor_text(entry->dtype, entry->ndim, entry->shape, b, sizeof(b)));
 }
 
@@ -132,8 +133,7 @@ static int keep_pattern(struct patterns *p, uint32_t first, uint32_t *pattern, s
 {
     struct sw_compact *c = &p->l->c;
     const struct sw_holders key = {first, c->n_holder_items - first};
-    const uint64_t hash =
-        XXH3_64bits(c->holder_items + first, key.n * sizeof(*c->holder_items));
+    const uint64_t hash = XXH3_64bits(c->holder_items + first, key.n * sizeof(*c->holder_items));
 
     *pattern = sw_index_find(&p->index, hash, same_pattern, c, &key);
     if (*pattern != SW_NONE) {
@@ -160,8 +160,7 @@ static int add_pattern(struct patterns *p, const struct sw_catalogue_entry *entr
 
         for (uint32_t i = p->first_rank[member->list]; i < p->first_rank[member->list + 1]; i++) {
             const uint32_t rank = p->ranks[i];
-            const int err =
-                add_holder(p, entry, rank, &p->l->ranks[rank].boxes[member->group], e);
+            const int err = add_holder(p, entry, rank, &p->l->ranks[rank].boxes[member->group], e);
 
             if (err)
                 return err;

@@ -20,8 +20,8 @@ struct sw_index { /* empty when zero-initialised */
 typedef bool sw_index_same(const void *arg, uint32_t item, const void *key);
 
 /* The item; UINT32_MAX when there is none. */
-uint32_t sw_index_find(const struct sw_index *x, uint64_t hash, sw_index_same *same,
-    const void *arg, const void *key);
+uint32_t sw_index_find(
+    const struct sw_index *x, uint64_t hash, sw_index_same *same, const void *arg, const void *key);
 
 /* Adds an item that is not there yet. 0, or -1 without memory. */
 int sw_index_add(struct sw_index *x, uint64_t hash, uint32_t item);

@@ -160,8 +160,7 @@ static int find_kind(const struct sw_layout *l, const struct sw_plan_target *tar
     if (!known && digest(t, sum, e))
         return SW_ERR_NOMEM;
     for (uint32_t k = 0; k < l->c.n_kinds; k++)
-        if (same_kind(&l->known[k], t, sum) &&
-            same_parameters(&targets[l->c.kinds[k].target], t)) {
+        if (same_kind(&l->known[k], t, sum) && same_parameters(&targets[l->c.kinds[k].target], t)) {
             *kind = k;
             return 0;
         }

@@ -153,8 +153,7 @@ static int cover(const struct sw_lookup *k, const struct sw_plan_target *t,
         if (sw_array_room(wants, size, *n, sizeof(**wants)))
             return no_memory(e);
         (*wants)[(*n)++] = (struct sw_want){slab, raw->parameter,
-            raw->offset +
-                (box->ndim ? (at - box->lo[axis]) * stride_in(p, box->ndim, axis) : 0)};
+            raw->offset + (box->ndim ? (at - box->lo[axis]) * stride_in(p, box->ndim, axis) : 0)};
         at += box->ndim ? k->l->c.boxes[k->l->c.slabs[slab].box].len[axis] : 1;
     }
     return 0;

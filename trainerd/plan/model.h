@@ -86,8 +86,8 @@ struct sw_tensor_role {
     uint64_t shape[SW_MAX_DIMS];
     enum sw_axis trainer;
     bool draft;
-    bool optional;        /* a checkpoint may lack some of its tensors: sw_model_optional */
-    bool expert;          /* has a variable `expert`; it is the last one then */
+    bool optional;         /* a checkpoint may lack some of its tensors: sw_model_optional */
+    bool expert;           /* has a variable `expert`; it is the last one then */
     uint32_t first_tensor; /* its tensors are first_tensor .. + n_tensors - 1, the last variable
                             * fastest; some of them may not exist (`when`) */
     uint32_t n_tensors;
@@ -123,8 +123,8 @@ void sw_model_stored_get(const struct sw_model *m, uint32_t stored, struct sw_st
 void sw_model_stored_name(const struct sw_model *m, uint32_t stored, char *name);
 
 /*
- * With an FP8 config.json: the stored tensor with the scales of this one (NAME + "_scale_inv"), in a
- * checkpoint that has it as F8_E4M3. False when it never is quantised. Where a tensor begins at
+ * With an FP8 config.json: the stored tensor with the scales of this one (NAME + "_scale_inv"), in
+ * a checkpoint that has it as F8_E4M3. False when it never is quantised. Where a tensor begins at
  * `origin` of the stored one, its scales begin at `origin` / block in the last two dimensions; a
  * tensor that begins inside a block has none of its own.
  */
@@ -134,8 +134,8 @@ bool sw_model_scale_of(const struct sw_model *m, uint32_t stored, uint32_t *scal
  * The i-th way to store a tensor (0 = the first): the stored tensor, and where in it the tensor
  * begins (as many numbers as the stored one has dimensions). False past the last way.
  */
-bool sw_model_locate(const struct sw_model *m, uint32_t tensor, uint32_t i, uint32_t *stored,
-    uint64_t *origin);
+bool sw_model_locate(
+    const struct sw_model *m, uint32_t tensor, uint32_t i, uint32_t *stored, uint64_t *origin);
 
 /* ---- parameters ---- */
 
@@ -147,7 +147,7 @@ struct sw_model_parameter { /* borrowed during the callback */
     const char *alias_of; /* or NULL */
     bool expert;          /* has a stack */
     bool draft;
-    bool scale;           /* the scales of the parameter given just before */
+    bool scale; /* the scales of the parameter given just before */
 };
 
 typedef int sw_model_parameter_fn(void *arg, const struct sw_model_parameter *p);
@@ -172,8 +172,8 @@ enum sw_piece_kind {
 
 struct sw_piece { /* a box of a tensor -> a box of a parameter, of the same lengths */
     enum sw_piece_kind kind;
-    uint32_t tensor;   /* one that exists */
-    uint32_t others;   /* index + 1 into sw_pieces.others of a second choice; 0 = none */
+    uint32_t tensor;          /* one that exists */
+    uint32_t others;          /* index + 1 into sw_pieces.others of a second choice; 0 = none */
     struct sw_box from;       /* in the tensor; ndim = the tensor's */
     uint64_t to[SW_MAX_DIMS]; /* where it begins in the parameter, whose last dimensions are the
                                * box's; any before them have length 1 */

@@ -24,8 +24,8 @@ struct sw_model_role { /* the role first: what sw_model_role gives */
     bool quantised; /* a parameter made of it may be FP8 */
 };
 
-struct sw_family { /* stored tensors of one pattern and one shape; its variables are numbered as they
-                    * come in the name */
+struct sw_family { /* stored tensors of one pattern and one shape; its variables are numbered as
+                    * they come in the name */
     struct sw_pattern pattern;
     struct sw_stored s;
     uint32_t n_variables;
@@ -46,7 +46,7 @@ struct sw_model_rule { /* a [parameter] section, bound */
     bool alias;
     bool dead;   /* none of it exists for this config.json */
     bool staged; /* `when` speaks of pipeline stages */
-    int layer; /* which variable is `layer`; -1 = none */
+    int layer;   /* which variable is `layer`; -1 = none */
 };
 
 struct sw_model {
@@ -66,12 +66,12 @@ struct sw_model {
 
     uint32_t n_families, n_stored;
     struct sw_family *families;
-    uint64_t *known;                 /* bits, by stored tensor */
-    struct sw_pattern_index stored;  /* families, then names to skip */
+    uint64_t *known;                /* bits, by stored tensor */
+    struct sw_pattern_index stored; /* families, then names to skip */
 
     uint32_t n_parameters;
     struct sw_model_rule *parameters;
-    struct sw_pattern_index names;   /* of parameters */
+    struct sw_pattern_index names; /* of parameters */
     struct sw_pattern_index derived;
 };
 
@@ -99,6 +99,9 @@ int sw_model_bind(struct sw_model_making *k, const struct sw_rule_head *head,
 /* A number without variables, from `least` to `most`; `otherwise` when none was given. */
 int sw_model_number(struct sw_model_making *k, const struct sw_rule_head *head,
     const struct sw_rule_value *v, int64_t otherwise, int64_t least, int64_t most, int64_t *out);
+/* "A to B"; none when B is below A. */
+int sw_model_range(struct sw_model_making *k, const struct sw_rule_head *head,
+    const struct sw_rule_range *range, int64_t *from, int64_t *count);
 int sw_model_ranges(
     struct sw_model_making *k, const struct sw_rule_head *head, int64_t *from, int64_t *count);
 /* SW_ERR_LIMIT when it is too much. */
@@ -117,8 +120,8 @@ uint32_t sw_role_tensor(const struct sw_model_role *r, const int64_t *values);
 void sw_role_values(const struct sw_model_role *r, uint32_t tensor, int64_t *values);
 
 /* The stored tensor of this name in a family; false = none. */
-bool sw_family_find(const struct sw_model *m, const struct sw_family *f,
-    const struct sw_name *name, uint32_t *stored);
+bool sw_family_find(const struct sw_model *m, const struct sw_family *f, const struct sw_name *name,
+    uint32_t *stored);
 
 /* Whether config.json leaves the module of this name, or one that it is in, unquantised. */
 bool sw_model_unconverted(const struct sw_model *m, const char *name);
@@ -126,7 +129,7 @@ bool sw_model_unconverted(const struct sw_model *m, const char *name);
 struct sw_part_split { /* what this rank has of a part, along the split dimension */
     const struct sw_rule_part *part;
     const struct sw_model_role *role;
-    uint32_t axis; /* dimension of the tensor; only if the part is split */
+    uint32_t axis;                /* dimension of the tensor; only if the part is split */
     uint64_t start, length, zero; /* of the tensor; then zeros */
     uint64_t local[SW_MAX_DIMS];  /* of the part in this rank, zeros included */
 };
@@ -148,11 +151,28 @@ struct sw_parameter_at { /* a parameter in a rank at its place */
 int sw_rule_applies(const struct sw_model_rule *r, const struct sw_placement *at, int64_t *values,
     struct sw_error *e);
 
-/* Fills ndim, shape, slots and parts from rule, values and place. SW_ERR_PLAN when they don't fit. */
+/* Fills ndim, shape, slots and parts from rule, values and place. SW_ERR_PLAN when they don't fit.
+ */
 int sw_parameter_measure(struct sw_parameter_at *p, struct sw_error *e);
 
 /* The shape of its scales; SW_ERR_PLAN when blocks are cut. */
 int sw_parameter_measure_scales(
     const struct sw_parameter_at *p, uint64_t *shape, struct sw_error *e);
+
+/* ---- declared parameters ---- */
+
+struct sw_declared {
+    struct sw_parameter_at p; /* m and at are given; rule and values are found */
+    const struct sw_parameter *declared;
+    bool scales;    /* it is the scales of the rule's parameter */
+    bool quantised; /* its values are FP8 blocks */
+    struct sw_error *e;
+};
+
+/* 1: found; 0: the engine makes it itself; or a negative code. */
+int sw_declared_find(struct sw_declared *d);
+
+/* Measures it and compares dtype and shape. */
+int sw_declared_check(struct sw_declared *d);
 
 #endif

@@ -5,7 +5,7 @@
 #include "common/error.h"
 #include "trainerd/plan/model_impl.h"
 
-struct stage { /* this rank's, of the model or of its draft model */
+struct stage {              /* this rank's, of the model or of its draft model */
     uint32_t first_layered; /* the first rule with layers */
     bool first, last;
     int64_t from, end; /* layers */
@@ -17,8 +17,9 @@ struct listing {
     sw_model_parameter_fn *fn;
     void *arg;
     struct sw_error *e;
-    bool draft;              /* which of them is listed */
-    struct stage stages[2];  /* by draft */
+    struct sw_parameter_at *p; /* the one that is given; large, and filled as it is needed */
+    bool draft;                /* which of them is listed */
+    struct stage stages[2];    /* by draft */
 };
 
 /* ---- stages ---- */
@@ -121,7 +122,7 @@ static int give_scales(
     memcpy(name, p->name, n);
     memcpy(name + n, SW_SCALE_SUFFIX, sizeof(SW_SCALE_SUFFIX));
     out->name = name;
-    out->dtype = l->at->scale == SW_SCALE_UE8M0 ? SW_F8_E8M0 : SW_F32;
+    out->dtype = SW_F32; /* as both engines have it, also with powers of two */
     out->alias_of = NULL;
     out->scale = true;
     return l->fn(l->arg, out);
@@ -160,8 +161,8 @@ static bool left_out(const struct sw_parameter_at *p)
 static int give(const struct listing *l, struct sw_parameter_at *p)
 {
     const struct sw_rule_parameter *rule = p->rule->rule;
-    struct sw_model_parameter out = {.name = p->name, .draft = rule->head.draft,
-        .expert = rule->stacked};
+    struct sw_model_parameter out = {
+        .name = p->name, .draft = rule->head.draft, .expert = rule->stacked};
     char alias[SW_NAME_MAX + 1];
     uint64_t scales[SW_MAX_DIMS] = {0};
     bool quantised;
@@ -169,13 +170,12 @@ static int give(const struct listing *l, struct sw_parameter_at *p)
 
     if (err)
         return err;
-    quantised = rule->quantise && l->at->block[0] && l->at->scale != SW_SCALE_NONE &&
-                !left_out(p);
+    quantised = rule->quantise && l->at->block[0] && l->at->scale != SW_SCALE_NONE && !left_out(p);
     if (quantised && (err = sw_parameter_measure_scales(p, scales, l->e)))
         return err;
-    out.dtype = quantised              ? SW_F8_E4M3
-                : rule->head.dtype     ? rule->head.dtype
-                                       : p->parts[0].role->r.dtype;
+    out.dtype = quantised          ? SW_F8_E4M3
+                : rule->head.dtype ? rule->head.dtype
+                                   : p->parts[0].role->r.dtype;
     out.ndim = p->ndim;
     memcpy(out.shape, p->shape, p->ndim * sizeof(*p->shape));
     if (p->rule->alias) {
@@ -193,23 +193,21 @@ static int give(const struct listing *l, struct sw_parameter_at *p)
 static int give_if_there(
     const struct listing *l, const struct sw_model_rule *r, const int64_t *values)
 {
-    struct sw_parameter_at p;
+    struct sw_parameter_at *p = l->p;
     int64_t others[SW_RULE_VARIABLES_MAX];
     char name[SW_NAME_MAX + 1];
     int applies;
 
-    p.m = l->m;
-    p.at = l->at;
-    p.rule = r;
-    p.name = name;
-    memset(p.shape, 0, sizeof(p.shape));
-    memcpy(p.values, values, SW_RULE_FOR_MAX * sizeof(*values));
-    applies = sw_rule_applies(r, l->at, p.values, l->e);
-    if (applies <= 0 || !in_stage(l, r, p.values))
+    p->rule = r;
+    p->name = name;
+    memset(p->shape, 0, sizeof(p->shape));
+    memcpy(p->values, values, SW_RULE_FOR_MAX * sizeof(*values));
+    applies = sw_rule_applies(r, l->at, p->values, l->e);
+    if (applies <= 0 || !in_stage(l, r, p->values))
         return applies < 0 ? applies : 0;
-    (void)sw_pattern_print(r->pattern, p.values, name);
+    (void)sw_pattern_print(r->pattern, p->values, name);
     /* Of several rules with this name the first counts. */
-    return rule_of(l, name, others) == r ? give(l, &p) : 0;
+    return rule_of(l, name, others) == r ? give(l, p) : 0;
 }
 
 /* All of a rule, or of one layer. */
@@ -277,7 +275,8 @@ static int give_all(const struct listing *l)
 int sw_model_list(const struct sw_model *m, const struct sw_placement *at, bool draft,
     sw_model_parameter_fn *fn, void *arg, struct sw_error *e)
 {
-    struct listing l = {.m = m, .at = at, .fn = fn, .arg = arg, .e = e};
+    struct sw_parameter_at p = {.m = m, .at = at};
+    struct listing l = {.m = m, .at = at, .fn = fn, .arg = arg, .e = e, .p = &p};
     const struct sw_group *pp = &at->at.of[SW_GROUP_PP];
     int err;
 

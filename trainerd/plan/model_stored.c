@@ -52,8 +52,7 @@ static void widen(struct sw_family *f, uint32_t v, int64_t from, int64_t count)
     f->count[v] = high - low;
 }
 
-static uint32_t find_family(
-    struct sw_model *m, const struct sw_family *like)
+static uint32_t find_family(struct sw_model *m, const struct sw_family *like)
 {
     for (uint32_t i = 0; i < m->n_families; i++)
         if (same_pattern(&m->families[i].pattern, &like->pattern) &&
@@ -75,8 +74,8 @@ static int stored_shape(struct sw_model_making *k, const struct sw_model_role *r
         memcpy(s->shape, r->shape, sizeof(s->shape));
     for (uint32_t d = 0; d < rule->ndim; d++) {
         int64_t length;
-        int err = sw_model_number(
-            k, &role->rule->head, &rule->shape[d], 0, 1, (int64_t)1 << 40, &length);
+        int err =
+            sw_model_number(k, &role->rule->head, &rule->shape[d], 0, 1, (int64_t)1 << 40, &length);
 
         if (err)
             return err;
@@ -88,8 +87,10 @@ static int stored_shape(struct sw_model_making *k, const struct sw_model_role *r
 static int make_way(struct sw_model_making *k, struct sw_model_role *role,
     const struct sw_rule_stored *rule, struct sw_way *way)
 {
-    struct sw_family like = {.pattern = rule->pattern, .at = role->r.rule,
-        .scale_of = SW_NO_FAMILY, .scales = SW_NO_FAMILY};
+    struct sw_family like = {.pattern = rule->pattern,
+        .at = role->r.rule,
+        .scale_of = SW_NO_FAMILY,
+        .scales = SW_NO_FAMILY};
     struct sw_family *f;
     int err;
 
@@ -135,8 +136,8 @@ static int make_families(struct sw_model_making *k)
         if (!role->ways)
             return sw_model_no_memory(k->e);
         for (; role->n_ways < role->rule->n_stored; role->n_ways++) {
-            int err = make_way(
-                k, role, &role->rule->stored[role->n_ways], &role->ways[role->n_ways]);
+            int err =
+                make_way(k, role, &role->rule->stored[role->n_ways], &role->ways[role->n_ways]);
 
             if (err)
                 return err;
@@ -230,7 +231,8 @@ static int check_origin(
     return 0;
 }
 
-static uint32_t number_of(const struct sw_family *f, const struct sw_way *way, const int64_t *values)
+static uint32_t number_of(
+    const struct sw_family *f, const struct sw_way *way, const int64_t *values)
 {
     int64_t n = 0;
 

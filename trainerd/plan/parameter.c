@@ -62,7 +62,7 @@ int sw_rule_applies(const struct sw_model_rule *r, const struct sw_placement *at
 
 /* ---- one part ---- */
 
-struct cut { /* what is asked of a split */
+struct cut {                            /* what is asked of a split */
     uint64_t length, units, size, rank; /* units: elements of one */
     const char *group;
 };
@@ -214,8 +214,8 @@ static int measure_slots(struct sw_parameter_at *p, struct sw_error *e)
         return sw_fail(e, SW_ERR_PLAN,
             "%lld of '%s', which %s %u does not divide: expected a multiple of it, or an expert "
             "map",
-            (long long)r->stack_count, r->rule->stack.variable,
-            sw_group_name(r->rule->stack_group), g->size);
+            (long long)r->stack_count, r->rule->stack.variable, sw_group_name(r->rule->stack_group),
+            g->size);
     p->slots = (uint64_t)r->stack_count / g->size;
     return 0;
 }
@@ -273,8 +273,8 @@ static unsigned fitting_block(uint64_t a, uint64_t b, uint64_t c, unsigned most)
 {
     unsigned block = 1;
 
-    while (block * 2 <= most && a % (block * 2) == 0 && b % (block * 2) == 0 &&
-           c % (block * 2) == 0)
+    while (
+        block * 2 <= most && a % (block * 2) == 0 && b % (block * 2) == 0 && c % (block * 2) == 0)
         block *= 2;
     return block;
 }
@@ -290,8 +290,8 @@ static int cuts_block(const struct sw_parameter_at *p, const struct sw_part_spli
     if (fits >= 16)
         (void)snprintf(hint, sizeof(hint), "; blocks of %ux%u would divide", fits, fits);
     if (s->part->axis != SW_AXIS_NONE)
-        (void)snprintf(split, sizeof(split), "%s %u splits it and", sw_group_name(s->part->group),
-            g->size);
+        (void)snprintf(
+            split, sizeof(split), "%s %u splits it and", sw_group_name(s->part->group), g->size);
     return sw_fail(e, SW_ERR_PLAN,
         "tensor '%s': %s puts %llu %s into blocks of %ux%u, so that %s lies inside a block%s (%s)",
         s->role->r.name, split, (unsigned long long)s->local[s->axis],
@@ -336,8 +336,9 @@ int sw_parameter_measure_scales(
     uint64_t rows = 0;
 
     if (block[0] == 0 || block[1] == 0 || p->at->scale == SW_SCALE_NONE) {
-        sw_fail(e, SW_ERR_PLAN, "expected the engine to say its block size and scale format, found "
-                                "none");
+        sw_fail(e, SW_ERR_PLAN,
+            "expected the engine to say its block size and scale format, found "
+            "none");
         return wrong(p, e);
     }
     for (uint32_t i = 0; i < p->n_parts; i++) {

@@ -24,13 +24,12 @@ struct parsing {
     const char *const *variables;
     uint32_t n;
     bool any;
-    uint32_t seen; /* bit set of variables */
+    uint32_t seen;  /* bit set of variables */
     size_t longest; /* bytes of the longest name it stands for */
     char skeleton[SW_NAME_MAX + 1];
 };
 
-static const char *take_variable(
-    struct parsing *s, const char **p, struct sw_pattern_slot *slot)
+static const char *take_variable(struct parsing *s, const char **p, struct sw_pattern_slot *slot)
 {
     const char *name = *p + 1, *end = name;
 
@@ -56,8 +55,8 @@ static const char *take_variable(
     return s->any ? NULL : "only variables of `for` in {}";
 }
 
-static const char *take_slot(struct sw_arena *a, struct parsing *s, const char **p,
-    struct sw_pattern *out)
+static const char *take_slot(
+    struct sw_arena *a, struct parsing *s, const char **p, struct sw_pattern *out)
 {
     struct sw_pattern_slot *slot = &out->slots[out->n_slots];
     const char *start = *p;
@@ -283,11 +282,11 @@ void sw_pattern_index_add(struct sw_pattern_index *x, const struct sw_pattern *p
     x->last[bucket] = i + 1;
 }
 
-uint32_t sw_pattern_index_find(const struct sw_pattern_index *x, const struct sw_name *name,
-    uint32_t after, int64_t *values)
+uint32_t sw_pattern_index_find(
+    const struct sw_pattern_index *x, const struct sw_name *name, uint32_t after, int64_t *values)
 {
-    uint32_t i = after == UINT32_MAX ? x->first[(uint32_t)name->hash & (x->size - 1)]
-                                     : x->next[after];
+    uint32_t i =
+        after == UINT32_MAX ? x->first[(uint32_t)name->hash & (x->size - 1)] : x->next[after];
 
     for (; i; i = x->next[i - 1])
         if (sw_pattern_match(x->items[i - 1], name, values))

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Names with {variables}: "model.layers.{layer}.mlp.gate.weight". A name's skeleton is the name with
- * each run of digits cut out; a pattern has one too, so that one hash finds the few patterns that a
- * name may match, however many layers and experts there are.
+ * Names with {variables}: "model.layers.{layer}.mlp.gate.weight". A name's skeleton is the name
+ * with each run of digits cut out; a pattern has one too, so that one hash finds the few patterns
+ * that a name may match, however many layers and experts there are.
  */
 #ifndef SW_TRAINERD_PLAN_PATTERN_H
 #define SW_TRAINERD_PLAN_PATTERN_H
@@ -70,7 +70,7 @@ bool sw_pattern_match(const struct sw_pattern *p, const struct sw_name *name, in
 struct sw_pattern_index {
     uint32_t n, size; /* buckets: a power of two */
     const struct sw_pattern **items;
-    uint32_t *next;   /* by item: the next of its bucket + 1, in the order of adding */
+    uint32_t *next;         /* by item: the next of its bucket + 1, in the order of adding */
     uint32_t *first, *last; /* by bucket, + 1 */
 };
 
@@ -79,7 +79,7 @@ bool sw_pattern_index_init(struct sw_pattern_index *x, struct sw_arena *a, uint3
 /* Items are numbered in the order of adding; at most `capacity` of them. */
 void sw_pattern_index_add(struct sw_pattern_index *x, const struct sw_pattern *p);
 /* The first (after == UINT32_MAX) or next item whose pattern matches; UINT32_MAX = none. */
-uint32_t sw_pattern_index_find(const struct sw_pattern_index *x, const struct sw_name *name,
-    uint32_t after, int64_t *values);
+uint32_t sw_pattern_index_find(
+    const struct sw_pattern_index *x, const struct sw_name *name, uint32_t after, int64_t *values);
 
 #endif

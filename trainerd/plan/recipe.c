@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A parameter's pieces by its model's rules -> boxes of the tensors that trainers hold. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/error.h"
 #include "common/limits.h"
-#include "trainerd/plan/catalogue.h"
 #include "trainerd/plan/wants.h"
 
 struct recipe {
@@ -42,8 +40,7 @@ static int fill_table(struct sw_wanting *w, struct sw_model_table *table, struct
     for (uint32_t i = 0; i < w->l->c.n_entries; i++) {
         uint32_t stored;
         struct sw_stored about;
-        const enum sw_known known =
-            sw_model_find(table->model, w->l->c.entries[i].name, &stored);
+        const enum sw_known known = sw_model_find(table->model, w->l->c.entries[i].name, &stored);
 
         if (known == SW_SKIPPED)
             w->used[i] |= SW_USED_QUIET;
@@ -92,8 +89,7 @@ static int check_shape(struct recipe *r, uint32_t stored, struct sw_error *e)
             "rules (%s) and config.json make it %s",
             r->t->engine, r->t->engine_rank, r->p->name, entry->name,
             sw_tensor_text(entry->dtype, entry->ndim, entry->shape, a, sizeof(a)),
-            r->w->pieces.rule,
-            sw_tensor_text(about.dtype, about.ndim, about.shape, b, sizeof(b)));
+            r->w->pieces.rule, sw_tensor_text(about.dtype, about.ndim, about.shape, b, sizeof(b)));
     r->table->checked[stored] = 1;
     return 0;
 }
@@ -102,14 +98,13 @@ static int check_shape(struct recipe *r, uint32_t stored, struct sw_error *e)
 static bool locate(
     const struct recipe *r, const struct sw_piece *piece, uint32_t *stored, uint64_t *origin)
 {
-    const uint32_t second =
-        piece->others ? r->w->pieces.others[piece->others - 1] : UINT32_MAX;
+    const uint32_t second = piece->others ? r->w->pieces.others[piece->others - 1] : UINT32_MAX;
 
     for (int choice = 0; choice < 2; choice++) {
         const uint32_t tensor = choice ? second : piece->tensor;
 
-        for (uint32_t way = 0; tensor != UINT32_MAX &&
-                               sw_model_locate(r->t->model, tensor, way, stored, origin);
+        for (uint32_t way = 0;
+             tensor != UINT32_MAX && sw_model_locate(r->t->model, tensor, way, stored, origin);
              way++)
             if (r->table->entry[*stored] != SW_NONE)
                 return true;
@@ -119,8 +114,7 @@ static bool locate(
 
 static int nobody_holds(const struct recipe *r, const struct sw_piece *piece, struct sw_error *e)
 {
-    const uint32_t second =
-        piece->others ? r->w->pieces.others[piece->others - 1] : UINT32_MAX;
+    const uint32_t second = piece->others ? r->w->pieces.others[piece->others - 1] : UINT32_MAX;
     const uint32_t tensor = piece->tensor != UINT32_MAX ? piece->tensor : second;
     char name[SW_NAME_MAX + 1] = "a tensor that this model doesn't have";
     uint64_t origin[SW_MAX_DIMS];
@@ -191,17 +185,20 @@ static int scales_format(const struct recipe *r, const struct sw_catalogue_entry
     return 0;
 }
 
-/* The scales that a checkpoint in FP8 has itself: NAME_scale_inv, one for each block. */
-static int stored_scales(const struct recipe *r, const struct sw_catalogue_entry *values,
-    uint32_t *scales, struct sw_error *e)
+/* The scales that a checkpoint in FP8 has itself, one for each block. */
+static int stored_scales(
+    const struct recipe *r, uint32_t stored, uint32_t *scales, struct sw_error *e)
 {
+    const struct sw_catalogue_entry *values = &r->w->l->c.entries[r->table->entry[stored]];
     const uint32_t *block = r->t->placement->block;
     const struct sw_catalogue_entry *entry;
-    char name[SW_NAME_MAX + 16], a[160], b[160];
+    char a[160], b[160];
     uint64_t shape[SW_MAX_DIMS];
+    uint32_t number;
 
-    snprintf(name, sizeof(name), "%s_scale_inv", values->name);
-    *scales = sw_catalogue_find(r->w->l, &r->w->names, name);
+    if (!sw_model_scale_of(r->t->model, stored, &number))
+        return no_format(r, values, "by config.json it has no scales in a checkpoint", e);
+    *scales = r->table->entry[number];
     if (*scales == SW_NONE)
         return no_format(r, values, "its scales, NAME_scale_inv, are held by no trainer rank", e);
     if (!block[0] || !block[1])
@@ -298,8 +295,7 @@ static int check_fit(const struct recipe *r, const struct sw_catalogue_entry *en
     return sw_fail(e, SW_ERR_PLAN,
         "engine %s rank %u: parameter %s wants box %s of source %s, which is %s (rule %s)",
         r->t->engine, r->t->engine_rank, r->p->name, sw_box_text(box, a, sizeof(a)), entry->name,
-        sw_tensor_text(entry->dtype, entry->ndim, entry->shape, b, sizeof(b)),
-        r->w->pieces.rule);
+        sw_tensor_text(entry->dtype, entry->ndim, entry->shape, b, sizeof(b)), r->w->pieces.rule);
 }
 
 static int add_zeros(const struct recipe *r, const struct sw_piece *piece, struct sw_error *e)
@@ -313,9 +309,10 @@ static int add_zeros(const struct recipe *r, const struct sw_piece *piece, struc
     return err ? err : sw_wanting_push(r->w, SW_NONE, &f, &box, r->parameter, offset, e);
 }
 
-static int add_piece(const struct recipe *r, const struct sw_piece *piece, uint32_t at,
+static int add_piece(const struct recipe *r, const struct sw_piece *piece, uint32_t stored,
     const uint64_t *origin, struct sw_error *e)
 {
+    uint32_t at = r->table->entry[stored];
     const struct sw_catalogue_entry *entry = &r->w->l->c.entries[at];
     const bool scales = piece->kind == SW_PIECE_SCALES;
     const bool own = scales && entry->dtype == SW_F8_E4M3;
@@ -325,10 +322,9 @@ static int add_piece(const struct recipe *r, const struct sw_piece *piece, uint3
     int err;
 
     if (own) {
-        err = stored_scales(r, entry, &at, e);
-        f = (struct sw_format){.transform = SW_TRANSFORM_COPY,
-            .src_dtype = r->p->dtype,
-            .dst_dtype = r->p->dtype};
+        err = stored_scales(r, stored, &at, e);
+        f = (struct sw_format){
+            .transform = SW_TRANSFORM_COPY, .src_dtype = r->p->dtype, .dst_dtype = r->p->dtype};
     } else {
         err = scales ? scales_format(r, entry, &f, e) : values_format(r, entry, &f, e);
     }
@@ -346,8 +342,7 @@ static int add_piece(const struct recipe *r, const struct sw_piece *piece, uint3
 int sw_wanting_recipe(struct sw_wanting *w, const struct sw_plan_target *t, uint32_t parameter,
     bool *missing, bool *derived, struct sw_error *e)
 {
-    struct recipe r = {
-        .w = w, .t = t, .p = &t->parameters[parameter], .parameter = parameter};
+    struct recipe r = {.w = w, .t = t, .p = &t->parameters[parameter], .parameter = parameter};
     int err = find_table(&r, e);
 
     if (err)
@@ -371,7 +366,7 @@ int sw_wanting_recipe(struct sw_wanting *w, const struct sw_plan_target *t, uint
         } else {
             err = check_shape(&r, stored, e);
             if (!err)
-                err = add_piece(&r, piece, r.table->entry[stored], origin, e);
+                err = add_piece(&r, piece, stored, origin, e);
         }
     }
     return err;

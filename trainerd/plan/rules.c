@@ -24,8 +24,8 @@ struct sections { /* of all files, in their order */
 
 /* Definitions, skipped and derived names of several files are one list; a definition replaces the
  * one of the same name. */
-static int merge(struct sections *all, struct sw_rule_section *into,
-    const struct sw_rule_section *s)
+static int merge(
+    struct sections *all, struct sw_rule_section *into, const struct sw_rule_section *s)
 {
     for (uint32_t i = 0; i < s->n; i++) {
         uint32_t j = s->kind == SW_SECTION_DEFINE ? 0 : into->n;
@@ -102,14 +102,14 @@ static bool read_already(const struct sections *all, const char *file)
 /* Of letters, digits, '_', '-' and '.', the first no '.'. */
 static bool is_file_name(const char *file)
 {
-    const size_t n = strspn(
-        file, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.");
+    const size_t n =
+        strspn(file, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.");
 
     return n > 0 && n <= FILE_NAME_MAX && !file[n] && file[0] != '.';
 }
 
-static int read_file(struct sections *all, const char *file, const char *text, size_t length,
-    uint32_t depth);
+static int read_file(
+    struct sections *all, const char *file, const char *text, size_t length, uint32_t depth);
 
 static int include(struct sections *all, const struct sw_rule_section *layout,
     const struct sw_rule_entry *entry, uint32_t depth)
@@ -161,8 +161,8 @@ static int include_all(struct sections *all, const struct sw_rule_file *f, uint3
     return 0;
 }
 
-static int read_file(struct sections *all, const char *file, const char *text, size_t length,
-    uint32_t depth)
+static int read_file(
+    struct sections *all, const char *file, const char *text, size_t length, uint32_t depth)
 {
     struct sw_rule_file *f;
     int err;
@@ -202,8 +202,8 @@ static int parse_architectures(struct sw_rule_parsing *p, const struct sw_rule_s
     if (!sw_rule_find(p, "architectures"))
         return 0;
     list = sw_arena_strdup(&p->rules->arena, p->entry->value);
-    p->rules->architectures = sw_arena_array(
-        &p->rules->arena, strlen(p->entry->value) / 2 + 1, sizeof(const char *));
+    p->rules->architectures =
+        sw_arena_array(&p->rules->arena, strlen(p->entry->value) / 2 + 1, sizeof(const char *));
     if (!list || !p->rules->architectures)
         return sw_fail(p->e, SW_ERR_NOMEM, "no memory for a layout file");
     for (at = strtok_r(list, " \t,", &save); at; at = strtok_r(NULL, " \t,", &save))
@@ -213,8 +213,8 @@ static int parse_architectures(struct sw_rule_parsing *p, const struct sw_rule_s
 
 static int compare_definitions(const void *a, const void *b)
 {
-    return strcmp(((const struct sw_rule_definition *)a)->name,
-        ((const struct sw_rule_definition *)b)->name);
+    return strcmp(
+        ((const struct sw_rule_definition *)a)->name, ((const struct sw_rule_definition *)b)->name);
 }
 
 static int parse_definitions(struct sw_rule_parsing *p)

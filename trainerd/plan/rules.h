@@ -12,8 +12,8 @@
 #define SW_RULE_SHAPE_MAX 4
 #define SW_SCALE_SUFFIX "_scale_inv"
 
-/* What expressions of a parameter may use of the rank, after its own variables; then the sizes of all
- * groups. */
+/* What expressions of a parameter may use of the rank, after its own variables; then the sizes of
+ * all groups. */
 enum sw_rule_engine_variable {
     SW_RULE_FUSED, /* fused_shared_experts */
     SW_RULE_PP_FIRST,
@@ -24,7 +24,7 @@ enum sw_rule_engine_variable {
 
 #define SW_RULE_VARIABLES_MAX (SW_RULE_FOR_MAX + 1 + SW_RULE_ENGINE_MAX)
 
-struct sw_rule_value { /* an expression, and where it is written */
+struct sw_rule_value {      /* an expression, and where it is written */
     struct sw_expression x; /* x.nodes is NULL when it was not given */
     const char *key, *file;
     uint32_t line;
@@ -35,7 +35,7 @@ struct sw_rule_range {
     struct sw_rule_value from, to;
 };
 
-struct sw_rule_head { /* what [tensor] and [parameter] have in common */
+struct sw_rule_head {   /* what [tensor] and [parameter] have in common */
     const char *header; /* "tensor gate" */
     const char *at;     /* "FILE:LINE" */
     uint32_t n_for;
@@ -82,7 +82,7 @@ struct sw_rule_part {
 
 struct sw_rule_parameter {
     struct sw_rule_head head;
-    enum sw_engine_kind engine; /* ANY: all */
+    enum sw_engine_kind engine;     /* ANY: all */
     struct sw_pattern pattern;      /* the section's name */
     struct sw_pattern sglang, vllm; /* another name there; text is NULL when it is not given */
     uint32_t n_parts, n_extras;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libinih splits lines into keys and values. Distributions build it without line numbers, with lines
- * of 200 bytes and sections of 50, and it forgives what we refuse; so the reader that is given to it
- * takes the sections itself, counts lines and looks at each one first.
+ * libinih splits lines into keys and values. Distributions build it without line numbers, with
+ * lines of 200 bytes and sections of 50, and it forgives what we refuse; so the reader that is
+ * given to it takes the sections itself, counts lines and looks at each one first.
  */
 #include "trainerd/plan/rules_file.h"
 
@@ -12,8 +12,8 @@
 #include "common/limits.h"
 #include "common/text.h"
 
-#define KEY_MAX 49   /* inih cuts longer ones */
-#define LINE_MAX_ 197 /* likewise, without the line end */
+#define KEY_MAX 49      /* inih cuts longer ones */
+#define LINE_MAX_ 197   /* likewise, without the line end */
 #define JOINED_MAX 4096 /* bytes of a value over several lines */
 
 struct lines {
@@ -182,13 +182,13 @@ static int give(struct lines *l, const char *from, size_t n, char *out, size_t s
     n -= indent;
     l->continues = false;
     if (n == 0 || *from == '#') {
-        strcpy(out, "\n");
+        memcpy(out, "\n", 2);
         return 0;
     }
     if (*from == '[' && !(indent && l->key)) {
         char header[SW_NAME_MAX + 64];
 
-        strcpy(out, "[s]\n");
+        memcpy(out, "[s]\n", 5);
         if (n >= sizeof(header))
             return line_fail(l, "a name of at most 512 bytes", "more");
         memcpy(header, from, n);
@@ -207,7 +207,7 @@ static int give(struct lines *l, const char *from, size_t n, char *out, size_t s
     out[n] = '\0';
     if (!l->continues && check_key(l, out))
         return l->code;
-    strcpy(out + n, "\n");
+    memcpy(out + n, "\n", 2);
     return 0;
 }
 
@@ -243,13 +243,15 @@ const struct sw_rule_entry *sw_rule_section_get(const struct sw_rule_section *s,
     return NULL;
 }
 
-int sw_rule_section_add(struct sw_rule_reading *r, struct sw_rule_section *s, struct sw_rule_entry x)
+int sw_rule_section_add(
+    struct sw_rule_reading *r, struct sw_rule_section *s, struct sw_rule_entry x)
 {
     struct sw_rule_entry *entries = s->entries;
 
     if (++r->n_entries > SW_RULE_ENTRIES_MAX || s->n == SW_RULE_SECTION_MAX)
-        return sw_fail(r->e, SW_ERR_LIMIT, "expected at most %d values in a section, %d in all files",
-            SW_RULE_SECTION_MAX, SW_RULE_ENTRIES_MAX);
+        return sw_fail(r->e, SW_ERR_LIMIT,
+            "expected at most %d values in a section, %d in all files", SW_RULE_SECTION_MAX,
+            SW_RULE_ENTRIES_MAX);
     if (s->n == s->size) {
         s->size = s->size ? s->size * 2 : 8;
         entries = sw_arena_array(r->arena, s->size, sizeof(*entries));
@@ -292,8 +294,8 @@ static int add_value(struct lines *l, const char *name, const char *value)
         return join(l, &s->entries[s->n - 1], value);
     before = several(s, name) ? NULL : sw_rule_section_get(s, name);
     if (before)
-        return sw_fail(l->r->e, SW_ERR_INVALID, "expected it once, found it in line %u too",
-            before->line);
+        return sw_fail(
+            l->r->e, SW_ERR_INVALID, "expected it once, found it in line %u too", before->line);
     if (!*value && several(s, name))
         return 0; /* all of them come in the lines below */
     x.key = sw_arena_strdup(l->r->arena, name);

@@ -52,8 +52,9 @@ struct sw_rule_reading { /* all files together */
 };
 
 /*
- * The sections of one file, without what it includes; each header once, but for parameters. Values of one key on several lines are one entry each where the key can be
- * given several times, else joined.
+ * The sections of one file, without what it includes; each header once, but for parameters. Values
+ * of one key on several lines are one entry each where the key can be given several times, else
+ * joined.
  */
 int sw_rule_file_read(struct sw_rule_reading *r, const char *file, const char *text, size_t length,
     struct sw_rule_file *out);
@@ -61,7 +62,8 @@ int sw_rule_file_read(struct sw_rule_reading *r, const char *file, const char *t
 /* The entry of a key; NULL = not given. */
 const struct sw_rule_entry *sw_rule_section_get(const struct sw_rule_section *s, const char *key);
 
-int sw_rule_section_add(struct sw_rule_reading *r, struct sw_rule_section *s, struct sw_rule_entry x);
+int sw_rule_section_add(
+    struct sw_rule_reading *r, struct sw_rule_section *s, struct sw_rule_entry x);
 
 /* "FILE:LINE: [section] key: " in front of the error. */
 int sw_rule_context(struct sw_error *e, int code, const struct sw_rule_section *s,

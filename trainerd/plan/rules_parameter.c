@@ -15,7 +15,7 @@ static const char *const parameter_keys[] = {"engine", "for", "when", "dtype", "
 
 static int parse_group(struct sw_rule_parsing *p, const char **text, enum sw_group_kind *out)
 {
-    const char *from = *text, *word;
+    const char *from, *word;
     int err;
 
     if (!sw_rule_take_word(text, "over"))
@@ -27,8 +27,8 @@ static int parse_group(struct sw_rule_parsing *p, const char **text, enum sw_gro
     *out = sw_group_from_name(word, (uint32_t)strlen(word));
     /* A pipeline stage has other parameters, and data-parallel ranks have equal ones. */
     if (*out == SW_GROUP_COUNT || *out == SW_GROUP_PP || *out == SW_GROUP_DP)
-        return sw_rule_expected(p,
-            "one of tp, attn_tp, mlp_tp, shared_tp, moe_tp, ep, embed_tp, head_tp", from);
+        return sw_rule_expected(
+            p, "one of tp, attn_tp, mlp_tp, shared_tp, moe_tp, ep, embed_tp, head_tp", from);
     return 0;
 }
 
@@ -148,8 +148,8 @@ static int parse_part(struct sw_rule_parsing *p, const struct sw_rule_head *head
     return sw_rule_parse_end(p, text);
 }
 
-static int parse_parts(struct sw_rule_parsing *p, const char *key,
-    const struct sw_rule_head *head, uint32_t n_variables, struct sw_rule_part **parts, uint32_t *n)
+static int parse_parts(struct sw_rule_parsing *p, const char *key, const struct sw_rule_head *head,
+    uint32_t n_variables, struct sw_rule_part **parts, uint32_t *n)
 {
     const uint32_t count = sw_rule_count(p, key);
 

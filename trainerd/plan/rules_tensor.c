@@ -62,8 +62,8 @@ static int parse_block(struct sw_rule_parsing *p, const char *text, const struct
     return 0;
 }
 
-static int parse_stored(struct sw_rule_parsing *p, const struct sw_rule_tensor *t,
-    struct sw_rule_stored *out)
+static int parse_stored(
+    struct sw_rule_parsing *p, const struct sw_rule_tensor *t, struct sw_rule_stored *out)
 {
     const char *text = p->entry->value;
     const size_t n = strcspn(text, " \t[");

@@ -151,8 +151,8 @@ int sw_rule_check_keys(struct sw_rule_parsing *p, const char *const *keys)
 int sw_rule_parse_pattern(struct sw_rule_parsing *p, const char *name,
     const struct sw_rule_head *head, struct sw_pattern *out)
 {
-    const char *wrong = sw_pattern_parse(&p->rules->arena, name, head ? head->variables : NULL,
-        head ? head->n_for : 0, !head, out);
+    const char *wrong = sw_pattern_parse(
+        &p->rules->arena, name, head ? head->variables : NULL, head ? head->n_for : 0, !head, out);
 
     return wrong ? sw_rule_expected(p, wrong, name) : 0;
 }

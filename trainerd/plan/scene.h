@@ -28,6 +28,7 @@ struct sw_trainer_spec {
     uint32_t per_host;   /* ranks of a host; 0 = 8 */
     bool packed;         /* experts as Transformers 5 packs them */
     bool draft;          /* draft (MTP) layers are there */
+    bool fp8; /* with an FP8 config.json: as its checkpoint has them, with their scales */
 };
 
 struct sw_engine_spec {

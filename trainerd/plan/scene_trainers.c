@@ -135,7 +135,8 @@ static int find_group(struct maker *k, struct list *l, const struct group *g, ui
     return 0;
 }
 
-static int add_tensor(struct maker *k, struct list *l, const struct sw_tensor_role *r, uint32_t stored)
+static int add_tensor(
+    struct maker *k, struct list *l, const struct sw_tensor_role *r, uint32_t stored)
 {
     struct sw_plan_tensor *t = &l->tensors[l->list.n];
     char name[SW_NAME_MAX + 1];
@@ -149,6 +150,8 @@ static int add_tensor(struct maker *k, struct list *l, const struct sw_tensor_ro
         if (!k->names[stored])
             return no_memory(k);
     }
+    if (k->spec->fp8 && s.fp8)
+        s.dtype = SW_F8_E4M3;
     *t = (struct sw_plan_tensor){.name = k->names[stored], .dtype = s.dtype, .ndim = s.ndim};
     memcpy(t->shape, s.shape, sizeof(t->shape));
     g = (struct group){.dtype = s.dtype,
@@ -161,7 +164,8 @@ static int add_tensor(struct maker *k, struct list *l, const struct sw_tensor_ro
 }
 
 /* Whether the list of this stage and expert-parallel rank has a tensor. */
-static bool in_list(const struct maker *k, const struct sw_tensor_role *r, uint32_t index, uint32_t ep)
+static bool in_list(
+    const struct maker *k, const struct sw_tensor_role *r, uint32_t index, uint32_t ep)
 {
     uint32_t experts, expert;
 
@@ -172,35 +176,53 @@ static bool in_list(const struct maker *k, const struct sw_tensor_role *r, uint3
     return (uint64_t)expert * k->ep / experts == ep;
 }
 
+/* Adds a stored tensor, and with FP8 its scales, once; only counts them at first. */
+static int add_stored(struct maker *k, struct list *l, const struct sw_tensor_role *r,
+    uint32_t stored, uint32_t pass, bool count_only)
+{
+    uint32_t scale;
+    int err = 0;
+
+    if (k->seen[stored] == pass)
+        return 0;
+    k->seen[stored] = pass;
+    if (count_only)
+        l->list.n++;
+    else
+        err = add_tensor(k, l, r, stored);
+    if (!err && k->spec->fp8 && sw_model_scale_of(k->m, stored, &scale)) {
+        if (count_only)
+            l->list.n++;
+        else
+            err = add_tensor(k, l, r, scale);
+    }
+    return err;
+}
+
 static int fill_list(struct maker *k, struct list *l, uint32_t number, bool count_only)
 {
     const uint32_t stage = number / k->n_eps, ep = number % k->n_eps;
-    uint32_t n = 0;
 
+    l->list.n = 0;
     for (uint32_t i = 0; i < sw_model_roles(k->m); i++) {
         const struct sw_tensor_role *r = sw_model_role(k->m, i);
 
-        if (r->optional || (r->draft && !k->spec->draft))
+        if (r->draft && !k->spec->draft)
             continue;
         for (uint32_t j = 0; j < r->n_tensors; j++) {
             const uint32_t tensor = r->first_tensor + j;
             uint32_t stored;
             int err;
 
-            if (!sw_model_exists(k->m, tensor) || stage_of(k, i, j) != stage ||
+            if (!sw_model_exists(k->m, tensor) || sw_model_optional(k->m, tensor) ||
+                stage_of(k, i, j) != stage || !in_list(k, r, j, ep) ||
                 !stored_of(k, tensor, r->ndim, &stored))
                 continue;
-            if (!in_list(k, r, j, ep) || k->seen[stored] == 2 * number + 1 + !count_only)
-                continue;
-            k->seen[stored] = 2 * number + 1 + !count_only;
-            n++;
-            err = count_only ? 0 : add_tensor(k, l, r, stored);
+            err = add_stored(k, l, r, stored, 2 * number + 1 + !count_only, count_only);
             if (err)
                 return err;
         }
     }
-    if (count_only)
-        l->list.n = n;
     return 0;
 }
 
@@ -216,7 +238,6 @@ static int make_list(struct maker *k, struct list *l, uint32_t number)
     l->groups = calloc(GROUPS_MAX, sizeof(*l->groups));
     if (!l->tensors || !l->group || !l->groups)
         return no_memory(k);
-    l->list.n = 0;
     l->list.tensors = l->tensors;
     l->list.group = l->group;
     return fill_list(k, l, number, false);

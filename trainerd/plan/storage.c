@@ -179,8 +179,8 @@ int sw_storages_check(
 
     if (like && like->parameters == t->parameters && like->n_parameters == t->n_parameters &&
         like->n_regions == t->n_regions &&
-        (t->n_regions == 0 || !memcmp(like->region_bytes, t->region_bytes,
-                                  t->n_regions * sizeof(*t->region_bytes))))
+        (t->n_regions == 0 ||
+            !memcmp(like->region_bytes, t->region_bytes, t->n_regions * sizeof(*t->region_bytes))))
         return 0;
     err = sw_storages_make(t, &s, e);
     if (!err)

@@ -17,7 +17,8 @@ static struct sw_config *parse(const char *text)
 
 START_TEST(what_a_config_says)
 {
-    struct sw_config *c = parse("{\"architectures\": [\"A\", \"B\"], \"torch_dtype\": \"float16\"}");
+    struct sw_config *c =
+        parse("{\"architectures\": [\"A\", \"B\"], \"torch_dtype\": \"float16\"}");
 
     ck_assert_str_eq(sw_config_architecture(c, 0), "A");
     ck_assert_str_eq(sw_config_architecture(c, 1), "B");
@@ -112,8 +113,8 @@ START_TEST(other_quantisations_are_refused_by_name)
         snprintf(text, sizeof(text), "{\"quantization_config\": %s}", cases[i].text);
         ck_assert_int_eq(sw_config_parse(text, strlen(text), &c, &e), SW_ERR_UNSUPPORTED);
         ck_assert_msg(strstr(e.text, cases[i].word), "%s", e.text);
-        snprintf(text, sizeof(text), "{\"text_config\": {\"quantization_config\": %s}}",
-            cases[i].text);
+        snprintf(
+            text, sizeof(text), "{\"text_config\": {\"quantization_config\": %s}}", cases[i].text);
         ck_assert_int_eq(sw_config_parse(text, strlen(text), &c, &e), SW_ERR_UNSUPPORTED);
     }
     {

@@ -61,8 +61,11 @@ static void teardown(void)
 
 static int bind(const char *text, struct sw_expression *out, struct sw_error *e)
 {
-    const struct sw_expression_scope scope = {.config = config, .variables = variables,
-        .n_variables = 2, .define = define, .work = &work};
+    const struct sw_expression_scope scope = {.config = config,
+        .variables = variables,
+        .n_variables = 2,
+        .define = define,
+        .work = &work};
     struct sw_expression x;
     int err = sw_expression_parse(&arena, &text, &x, e);
 
@@ -87,24 +90,78 @@ START_TEST(values)
         const char *text;
         int64_t value; /* with layer 5 */
     } cases[] = {
-        {"1 + 2 * 3", 7}, {"(1 + 2) * 3", 9}, {"10 - 3 - 2", 5}, {"-7 / 2", -4}, {"-7 % 2", 1},
-        {"7 / -2", -4}, {"7 % -2", -1}, {"--7", 7}, {"---7", -7}, {"2 < 3", 1}, {"3 <= 2", 0},
-        {"3 > 2", 1}, {"2 >= 3", 0}, {"2 == 2", 1}, {"2 != 2", 0}, {"1 + 1 == 2 and 3 > 2", 1},
-        {"not 1", 0}, {"not 0", 1}, {"not not 7", 1}, {"not not not 7", 0}, {"not 1 == 2", 1},
-        {"0 or 2", 1}, {"0 and 1 or 1", 1}, {"1 or 1 and 0", 1}, {"5 and 3", 1},
-        {"hidden", 4096}, {"tied", 1}, {"off", 0}, {"none", 0}, {"whole", 3}, {"text.heads", 16},
-        {"get(hidden, 1)", 4096}, {"get(none, 9)", 9}, {"get(absent, 2 + 3)", 5},
-        {"get(absent, get(none, 4))", 4}, {"get(text.heads, 0)", 16}, {"get(text.other, 1)", 1},
-        {"has(hidden)", 1}, {"has(none)", 0}, {"has(absent)", 0}, {"has(kind)", 1},
-        {"is(kind, silu)", 1}, {"is(kind, gelu-new)", 0}, {"is(hidden, silu)", 0},
-        {"holds(list, 3)", 1}, {"holds(list, 2)", 0}, {"holds(absent, 2)", 0},
-        {"holds(list, layer)", 1}, {"holds(list, layer - 1)", 0},
-        {"min(3, 2)", 2}, {"max(3, 2)", 3}, {"ceil(7, 2)", 4}, {"ceil(8, 2)", 4}, {"ceil(-7, 2)", -3},
-        {"up(7, 4)", 8}, {"up(8, 4)", 8}, {"up(0, 4)", 0}, {"if(1, 2, 1 / 0)", 2},
-        {"if(0, absent, 3)", 3}, {"if(layer > 3, 8, absent)", 8}, {"0 and absent", 0},
-        {"1 or absent", 1}, {"layer < 3 and absent", 0}, {"layer * 2 + expert", 110},
-        {"inner", 16384}, {"sparse", 1}, {"sparse and inner", 1}, {"self", 8}, {"twice0", 10},
-        {"9223372036854775807", INT64_MAX}, {"-big - 1", INT64_MIN}, {"1and 2", -1},
+        {"1 + 2 * 3", 7},
+        {"(1 + 2) * 3", 9},
+        {"10 - 3 - 2", 5},
+        {"-7 / 2", -4},
+        {"-7 % 2", 1},
+        {"7 / -2", -4},
+        {"7 % -2", -1},
+        {"--7", 7},
+        {"---7", -7},
+        {"2 < 3", 1},
+        {"3 <= 2", 0},
+        {"3 > 2", 1},
+        {"2 >= 3", 0},
+        {"2 == 2", 1},
+        {"2 != 2", 0},
+        {"1 + 1 == 2 and 3 > 2", 1},
+        {"not 1", 0},
+        {"not 0", 1},
+        {"not not 7", 1},
+        {"not not not 7", 0},
+        {"not 1 == 2", 1},
+        {"0 or 2", 1},
+        {"0 and 1 or 1", 1},
+        {"1 or 1 and 0", 1},
+        {"5 and 3", 1},
+        {"hidden", 4096},
+        {"tied", 1},
+        {"off", 0},
+        {"none", 0},
+        {"whole", 3},
+        {"text.heads", 16},
+        {"get(hidden, 1)", 4096},
+        {"get(none, 9)", 9},
+        {"get(absent, 2 + 3)", 5},
+        {"get(absent, get(none, 4))", 4},
+        {"get(text.heads, 0)", 16},
+        {"get(text.other, 1)", 1},
+        {"has(hidden)", 1},
+        {"has(none)", 0},
+        {"has(absent)", 0},
+        {"has(kind)", 1},
+        {"is(kind, silu)", 1},
+        {"is(kind, gelu-new)", 0},
+        {"is(hidden, silu)", 0},
+        {"holds(list, 3)", 1},
+        {"holds(list, 2)", 0},
+        {"holds(absent, 2)", 0},
+        {"holds(list, layer)", 1},
+        {"holds(list, layer - 1)", 0},
+        {"min(3, 2)", 2},
+        {"max(3, 2)", 3},
+        {"ceil(7, 2)", 4},
+        {"ceil(8, 2)", 4},
+        {"ceil(-7, 2)", -3},
+        {"up(7, 4)", 8},
+        {"up(8, 4)", 8},
+        {"up(0, 4)", 0},
+        {"if(1, 2, 1 / 0)", 2},
+        {"if(0, absent, 3)", 3},
+        {"if(layer > 3, 8, absent)", 8},
+        {"0 and absent", 0},
+        {"1 or absent", 1},
+        {"layer < 3 and absent", 0},
+        {"layer * 2 + expert", 110},
+        {"inner", 16384},
+        {"sparse", 1},
+        {"sparse and inner", 1},
+        {"self", 8},
+        {"twice0", 10},
+        {"9223372036854775807", INT64_MAX},
+        {"-big - 1", INT64_MIN},
+        {"1and 2", -1},
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
@@ -205,13 +262,15 @@ END_TEST
 /* `n` times `part`, between `before` and `after`. */
 static const char *repeat(const char *before, const char *part, size_t n, const char *after)
 {
-    char *text = sw_arena_alloc(&arena, strlen(before) + strlen(part) * n + strlen(after) + 1);
+    const size_t size = strlen(before) + strlen(part) * n + strlen(after) + 1;
+    char *text = sw_arena_alloc(&arena, size);
+    size_t at;
 
     ck_assert_ptr_nonnull(text);
-    strcpy(text, before);
+    at = (size_t)snprintf(text, size, "%s", before);
     for (size_t i = 0; i < n; i++)
-        memcpy(text + strlen(before) + i * strlen(part), part, strlen(part));
-    strcpy(text + strlen(before) + n * strlen(part), after);
+        at += (size_t)snprintf(text + at, size - at, "%s", part);
+    snprintf(text + at, size - at, "%s", after);
     return text;
 }
 

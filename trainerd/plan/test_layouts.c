@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The project's layout files against what is publicly known of checkpoints, to the last byte. */
 #include <check.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,14 +26,14 @@ static bool seen_before(uint8_t *seen, uint32_t stored)
 static void add_stored(const struct sw_model *m, uint32_t stored, struct totals *t)
 {
     struct sw_stored s;
-    char name[SW_NAME_MAX + 16];
+    char name[SW_NAME_MAX + 1], scale_name[SW_NAME_MAX + 16];
     uint32_t scale;
 
     sw_model_stored_get(m, stored, &s);
     sw_model_stored_name(m, stored, name);
     t->tensors++;
-    strcat(name, "_scale_inv");
-    if (sw_model_find(m, name, &scale) == SW_KNOWN) {
+    snprintf(scale_name, sizeof(scale_name), "%s_scale_inv", name);
+    if (sw_model_find(m, scale_name, &scale) == SW_KNOWN) {
         struct sw_stored blocks;
 
         sw_model_stored_get(m, scale, &blocks);
@@ -165,17 +166,17 @@ END_TEST
 
 static void check_name(const struct sw_model *m, uint32_t stored)
 {
-    char name[SW_NAME_MAX + 16], scale[SW_NAME_MAX + 16];
+    char name[SW_NAME_MAX + 1], scale[SW_NAME_MAX + 16], back[SW_NAME_MAX + 1];
     uint32_t found = UINT32_MAX;
 
     sw_model_stored_name(m, stored, name);
     ck_assert_msg(sw_model_find(m, name, &found) == SW_KNOWN && found == stored,
         "%s: number %u is found as %u", name, stored, found);
-    strcat(name, "_scale_inv");
-    if (sw_model_find(m, name, &found) != SW_KNOWN)
+    snprintf(scale, sizeof(scale), "%s_scale_inv", name);
+    if (sw_model_find(m, scale, &found) != SW_KNOWN)
         return;
-    sw_model_stored_name(m, found, scale);
-    ck_assert_str_eq(scale, name);
+    sw_model_stored_name(m, found, back);
+    ck_assert_str_eq(back, scale);
 }
 
 START_TEST(stored_names_come_back)
@@ -249,6 +250,68 @@ START_TEST(packed_experts)
 }
 END_TEST
 
+/* GLM-4 dense stores both in one tensor, gate first. */
+START_TEST(fused_gate_and_up)
+{
+    struct sw_model *m = open_model("glm4", "GLM-Z1-9B-0414", SW_ENGINE_VLLM);
+    uint32_t found = 0;
+
+    for (uint32_t i = 0; i < sw_model_tensors(m); i++) {
+        const char *role = sw_model_role(m, sw_model_role_of(m, i))->name;
+        uint64_t origin[SW_MAX_DIMS];
+        uint32_t stored;
+        struct sw_stored s;
+
+        if (strcmp(role, "gate") != 0 && strcmp(role, "up") != 0)
+            continue;
+        ck_assert(sw_model_locate(m, i, 0, &stored, origin));
+        sw_model_stored_get(m, stored, &s);
+        ck_assert(s.ndim == 2 && s.shape[0] == 27392 && s.shape[1] == 4096);
+        ck_assert(origin[0] == (role[0] == 'g' ? 0 : 13696) && origin[1] == 0);
+        found++;
+    }
+    ck_assert_uint_eq(found, 80);
+    sw_model_free(m);
+}
+END_TEST
+
+/* ---- trainers ---- */
+
+static enum sw_axis axis_of(const struct sw_model *m, const char *role)
+{
+    for (uint32_t i = 0; i < sw_model_roles(m); i++)
+        if (strcmp(sw_model_role(m, i)->name, role) == 0)
+            return sw_model_role(m, i)->trainer;
+    ck_abort_msg("no [tensor %s]", role);
+    return SW_AXIS_NONE;
+}
+
+/* As Megatron does: what a column-parallel layer has by rows, what a row-parallel one by columns;
+ * down-projections of latent attention, norms, routers and the indexer are whole. */
+START_TEST(split_in_megatron)
+{
+    static const char *const rows[] = {"embed", "head", "q_b", "kv_b", "gate", "up", "expert_gate",
+        "expert_up", "shared_gate", "shared_up", "mtp_eh", "mtp_q_b", "mtp_expert_up"};
+    static const char *const columns[] = {
+        "o", "down", "expert_down", "shared_down", "mtp_o", "mtp_expert_down", "mtp_shared_down"};
+    static const char *const whole[] = {"norm", "input_norm", "q_a", "kv_a", "kv_a_norm", "router",
+        "router_bias", "index_wq_b", "index_wk", "mtp_enorm", "mtp_kv_a"};
+    struct sw_model *m = open_model("glm5", "GLM-5", SW_ENGINE_SGLANG);
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
+        ck_assert_msg(axis_of(m, rows[i]) == SW_AXIS_ROWS, "%s", rows[i]);
+    for (size_t i = 0; i < sizeof(columns) / sizeof(*columns); i++)
+        ck_assert_msg(axis_of(m, columns[i]) == SW_AXIS_COLUMNS, "%s", columns[i]);
+    for (size_t i = 0; i < sizeof(whole) / sizeof(*whole); i++)
+        ck_assert_msg(axis_of(m, whole[i]) == SW_AXIS_NONE, "%s", whole[i]);
+    sw_model_free(m);
+    m = open_model("qwen3", "Qwen3-0.6B", SW_ENGINE_SGLANG);
+    ck_assert(axis_of(m, "q") == SW_AXIS_ROWS && axis_of(m, "k") == SW_AXIS_ROWS &&
+              axis_of(m, "v") == SW_AXIS_ROWS && axis_of(m, "o") == SW_AXIS_COLUMNS);
+    sw_model_free(m);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("layouts");
@@ -268,6 +331,8 @@ int main(void)
     tcase_add_loop_test(n, stored_names_come_back, 0, MODELS);
     tcase_add_loop_test(n, tensors_lie_within_what_is_stored, 0, MODELS);
     tcase_add_test(n, packed_experts);
+    tcase_add_test(n, fused_gate_and_up);
+    tcase_add_test(n, split_in_megatron);
     suite_add_tcase(s, n);
     r = srunner_create(s);
     srunner_run_all(r, CK_ENV);

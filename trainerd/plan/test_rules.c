@@ -41,50 +41,50 @@ static struct sw_rules *parse_text(const char *text)
 
 START_TEST(everything_that_a_file_may_say)
 {
-    struct sw_rules *r = parse_text(
-        "\xef\xbb\xbf; a comment\n"
-        "[layout] ; another\r\n"
-        "architectures = AForCausalLM\n"
-        "   BForCausalLM ; and another\n"
-        "\n"
-        "[define]\n"
-        "# and one more\n"
-        "inner = get(intermediate_size,\n"
-        "            4 * hidden_size)   ; over two lines\n"
-        "[tensor gate]\n"
-        "for = layer from 0 to layers - 1\n"
-        "      expert from 0 to 7\n"
-        "when = layer > 2\n"
-        "shape = inner, hidden_size\n"
-        "stored =\n"
-        "   m.{layer}.{expert}.gate\n"
-        "   m.{layer}.packed [8, inner, hidden_size] at expert, 0, 0\n"
-        "dtype = F32\n"
-        "trainer = columns\n"
-        "draft = yes\n"
-        "optional = layer > 5\n"
-        "[tensor up]\n"
-        "shape = 3\n"
-        "stored = up\n"
-        "[parameter x.{layer}.w]\n"
-        "engine = vllm\n"
-        "for = layer from 0 to 3\n"
-        "stack = expert from 0 to 7 over ep\n"
-        "part = gate, rows over moe_tp in units of 2 * 3 shared\n"
-        "       gate(layer - 1, expert) or up, columns over tp padded to 64\n"
-        "extra = up\n"
-        "quantise = yes\n"
-        "listed = no\n"
-        "alias = y.{layer}, 1 > 0\n"
-        "[parameter x.{layer}.w]\n"
-        "for = layer from 0 to 3\n"
-        "vllm = z.{layer}.w\n"
-        "part = up\n"
-        "[skip]\n"
-        "tensor = a.{n}.b\n"
-        "tensor = c\n"
-        "[derived]\n"
-        "parameter = d\n");
+    struct sw_rules *r =
+        parse_text("\xef\xbb\xbf; a comment\n"
+                   "[layout] ; another\r\n"
+                   "architectures = AForCausalLM\n"
+                   "   BForCausalLM ; and another\n"
+                   "\n"
+                   "[define]\n"
+                   "# and one more\n"
+                   "inner = get(intermediate_size,\n"
+                   "            4 * hidden_size)   ; over two lines\n"
+                   "[tensor gate]\n"
+                   "for = layer from 0 to layers - 1\n"
+                   "      expert from 0 to 7\n"
+                   "when = layer > 2\n"
+                   "shape = inner, hidden_size\n"
+                   "stored =\n"
+                   "   m.{layer}.{expert}.gate\n"
+                   "   m.{layer}.packed [8, inner, hidden_size] at expert, 0, 0\n"
+                   "dtype = F32\n"
+                   "trainer = columns\n"
+                   "draft = yes\n"
+                   "optional = layer > 5\n"
+                   "[tensor up]\n"
+                   "shape = 3\n"
+                   "stored = up\n"
+                   "[parameter x.{layer}.w]\n"
+                   "engine = vllm\n"
+                   "for = layer from 0 to 3\n"
+                   "stack = expert from 0 to 7 over ep\n"
+                   "part = gate, rows over moe_tp in units of 2 * 3 shared\n"
+                   "       gate(layer - 1, expert) or up, columns over tp padded to 64\n"
+                   "extra = up\n"
+                   "quantise = yes\n"
+                   "listed = no\n"
+                   "alias = y.{layer}, 1 > 0\n"
+                   "[parameter x.{layer}.w]\n"
+                   "for = layer from 0 to 3\n"
+                   "vllm = z.{layer}.w\n"
+                   "part = up\n"
+                   "[skip]\n"
+                   "tensor = a.{n}.b\n"
+                   "tensor = c\n"
+                   "[derived]\n"
+                   "parameter = d\n");
     const struct sw_rule_tensor *gate = &r->tensors[0];
     const struct sw_rule_parameter *x = &r->parameters[0];
 
@@ -155,10 +155,12 @@ START_TEST(errors_say_where_and_what)
         {"[tensor a]\nstored = a\n", "t:1: [tensor a]: expected a key 'shape'"},
         {"[tensor a]\nshape = 1\n", "t:1: [tensor a]: expected a key 'stored'"},
         {"[tensor a]\nshape = 1,2,3,4,5\nstored = a\n", "t:2: [tensor a] shape: expected fewer"},
-        {"[tensor a]\nshape = 1\nstored = a.{x}\n", "t:3: [tensor a] stored: expected only variables"},
+        {"[tensor a]\nshape = 1\nstored = a.{x}\n",
+            "t:3: [tensor a] stored: expected only variables"},
         {"[tensor a]\nfor = x from 0 to 1\nshape = 1\nstored = a\n",
             "t:4: [tensor a] stored: expected every variable"},
-        {"[tensor a]\nfor = x from 0\nshape = 1\nstored = a\n", "t:2: [tensor a] for: expected 'to'"},
+        {"[tensor a]\nfor = x from 0\nshape = 1\nstored = a\n",
+            "t:2: [tensor a] for: expected 'to'"},
         {"[tensor a]\nfor = x to 1\nshape = 1\nstored = a\n", "expected 'VARIABLE from A to B'"},
         {"[tensor a]\nfor = x from 0 to 1\n   y from 0 to 1\n   z from 0 to 1\n",
             "t:4: [tensor a] for: expected at most two"},
@@ -168,8 +170,10 @@ START_TEST(errors_say_where_and_what)
         {"[tensor a]\nshape = 1\nstored = a [1, 2 at 0, 0\n", "expected '] at'"},
         {"[tensor a]\nshape = 1\nstored = a [1, 2] at 0\n", "as many numbers after 'at'"},
         {"[tensor a]\nshape = 1, 1\nstored = a [2] at 0\n", "as many dimensions in []"},
-        {"[tensor a]\nshape = 1\nstored = a b\n", "t:3: [tensor a] stored: expected '[' or the end"},
-        {"[tensor a]\nshape = 1\nstored = a\ndtype = BF17\n", "t:4: [tensor a] dtype: expected a type"},
+        {"[tensor a]\nshape = 1\nstored = a b\n",
+            "t:3: [tensor a] stored: expected '[' or the end"},
+        {"[tensor a]\nshape = 1\nstored = a\ndtype = BF17\n",
+            "t:4: [tensor a] dtype: expected a type"},
         {"[tensor a]\nshape = 1\nstored = a\ntrainer = no\n", "expected rows, columns or none"},
         {"[tensor a]\nshape = 1\nstored = a\ndraft = 1\n", "expected yes or no, found '1'"},
         {"[tensor a]\nshape = 1\nstored = a\npart = a\n", "t:4: [tensor a] part: no key"},
@@ -225,8 +229,7 @@ START_TEST(an_including_file_replaces_sections_in_their_place)
                 "[parameter o]\npart = x\n"
                 "[parameter p]\nengine = vllm\npart = x\n[parameter q]\npart = x\n"
                 "[parameter p]\npart = x\n[skip]\ntensor = s1\n"},
-        {"two", "[layout]\ninclude = two\n[tensor z]\nshape = 1\nstored = z\n"},
-        {0}};
+        {"two", "[layout]\ninclude = two\n[tensor z]\nshape = 1\nstored = z\n"}, {0}};
     static const char *const headers[] = {
         "parameter o", "parameter p", "parameter p", "parameter q"};
     struct sw_rules *r = NULL;
@@ -292,13 +295,14 @@ END_TEST
 /* `n` times `part` behind `before`. */
 static char *repeat(const char *before, const char *part, size_t n)
 {
-    char *text = malloc(strlen(before) + strlen(part) * n + 1), *at;
+    const size_t size = strlen(before) + strlen(part) * n + 1;
+    char *text = malloc(size);
+    size_t at;
 
     ck_assert_ptr_nonnull(text);
-    strcpy(text, before);
-    at = text + strlen(before);
-    for (size_t i = 0; i < n; i++, at += strlen(part))
-        strcpy(at, part);
+    at = (size_t)snprintf(text, size, "%s", before);
+    for (size_t i = 0; i < n; i++)
+        at += (size_t)snprintf(text + at, size - at, "%s", part);
     return text;
 }
 

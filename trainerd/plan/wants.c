@@ -12,8 +12,7 @@ static int no_memory(struct sw_error *e)
     return sw_fail(e, SW_ERR_NOMEM, "no memory for what engine ranks want");
 }
 
-int sw_wanting_init(
-    struct sw_wanting *w, const struct sw_layout *l, bool join, struct sw_error *e)
+int sw_wanting_init(struct sw_wanting *w, const struct sw_layout *l, bool join, struct sw_error *e)
 {
     const size_t n = (size_t)l->c.n_entries + 1;
 
@@ -74,8 +73,8 @@ int sw_wanting_push(struct sw_wanting *w, uint32_t entry, const struct sw_format
     const uint32_t f = sw_wanting_format(w, format), b = sw_boxes_add(&w->boxes, box);
 
     if (f == SW_NONE)
-        return sw_fail(e, SW_ERR_LIMIT, "more than %u pairs of element types in one plan",
-            SW_FORMATS_MAX);
+        return sw_fail(
+            e, SW_ERR_LIMIT, "more than %u pairs of element types in one plan", SW_FORMATS_MAX);
     if (b == SW_NONE || sw_array_room(&w->raw, &w->size, w->n, sizeof(*w->raw)))
         return no_memory(e);
     w->raw[w->n++] = (struct sw_raw){entry, f, b, parameter, offset};
@@ -124,8 +123,8 @@ static int match(const struct sw_wanting *w, const struct sw_plan_target *t,
         sw_tensor_text(found->dtype, found->ndim, found->shape, b, sizeof(b)));
 }
 
-static int no_source(const struct sw_plan_target *t, const struct sw_parameter *p,
-    uint32_t aliases, struct sw_error *e)
+static int no_source(const struct sw_plan_target *t, const struct sw_parameter *p, uint32_t aliases,
+    struct sw_error *e)
 {
     char text[160];
 
@@ -188,8 +187,8 @@ static int keep_one(struct sw_wanting *w, const struct sw_plan_target *t,
     bool same = w->n - b == n, second = false;
 
     for (uint32_t i = 0; same && i < n; i++)
-        same = x[i].format == y[i].format && x[i].offset == y[i].offset &&
-               x[i].box == y[i].box && (x[i].entry == SW_NONE) == (y[i].entry == SW_NONE);
+        same = x[i].format == y[i].format && x[i].offset == y[i].offset && x[i].box == y[i].box &&
+               (x[i].entry == SW_NONE) == (y[i].entry == SW_NONE);
     if (!same)
         return sw_fail(e, SW_ERR_PLAN,
             "engine %s rank %u: parameter %s and an alias of it are made of different boxes by the "
@@ -233,8 +232,7 @@ static int want_by_rules(struct sw_wanting *w, const struct sw_plan_target *t,
         const uint32_t before = w->n;
         bool missing = false, derived = false;
         struct sw_error own = {0};
-        int err = sw_wanting_recipe(
-            w, t, s->members[storage->first + i], &missing, &derived, &own);
+        int err = sw_wanting_recipe(w, t, s->members[storage->first + i], &missing, &derived, &own);
 
         if (err && !(missing && storage->n > 1)) {
             if (e)

@@ -44,8 +44,7 @@ struct sw_wanting {
 };
 
 /* `join`: alias sets are found; else aliases must be in one set of the layout already. */
-int sw_wanting_init(
-    struct sw_wanting *w, const struct sw_layout *l, bool join, struct sw_error *e);
+int sw_wanting_init(struct sw_wanting *w, const struct sw_layout *l, bool join, struct sw_error *e);
 void sw_wanting_free(struct sw_wanting *w);
 
 /*
@@ -53,8 +52,8 @@ void sw_wanting_free(struct sw_wanting *w);
  * root are its own. *expert: by parameter, whether it has a stack (the caller's; NULL with
  * identity).
  */
-int sw_wanting_target(struct sw_wanting *w, const struct sw_plan_target *t, uint8_t **expert,
-    struct sw_error *e);
+int sw_wanting_target(
+    struct sw_wanting *w, const struct sw_plan_target *t, uint8_t **expert, struct sw_error *e);
 
 /* The wants of one parameter by its rules (recipe.c). *missing: an error, because nobody holds a
  * tensor; *derived: it has none by rule. */

@@ -64,8 +64,8 @@ static int find_kinds(struct sw_writes *w, struct extra *extra, struct sw_error 
         const struct sw_layout_kind *from = known == SW_NONE ? NULL : &w->l->known[known];
 
         if (!from) {
-            err = sw_lookup_wants(w->l, &lookup, t, &extra[k].wants, &extra[k].n,
-                &v->known[k].expert, e);
+            err = sw_lookup_wants(
+                w->l, &lookup, t, &extra[k].wants, &extra[k].n, &v->known[k].expert, e);
             continue;
         }
         v->c.kinds[k].first = w->l->c.kinds[known].first;
@@ -132,8 +132,7 @@ static int make_view(struct sw_writes *w, struct sw_error *e)
         free(extra[k].wants);
     free(extra);
     if (!err)
-        err = sw_compact_prove(
-            &v->c, w->l->ranks, w->l->n_ranks, w->targets, w->n_targets, e);
+        err = sw_compact_prove(&v->c, w->l->ranks, w->l->n_ranks, w->targets, w->n_targets, e);
     return err;
 }
 
@@ -258,8 +257,8 @@ static void order_pairs(
         const char *engine = w->targets[pairs[i].target].engine;
         uint64_t from;
 
-        for (k = 1; i + k < n &&
-                    (!by_engine || !strcmp(w->targets[pairs[i + k].target].engine, engine));)
+        for (k = 1;
+             i + k < n && (!by_engine || !strcmp(w->targets[pairs[i + k].target].engine, engine));)
             k++;
         from = (uint64_t)rank * k / (w->l->n_ranks ? w->l->n_ranks : 1);
         for (uint32_t j = 0; j < k; j++)
