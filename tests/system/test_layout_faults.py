@@ -215,7 +215,8 @@ class Values(LayoutCase):
         self.assertRegex(self.ask(trainers[1], "end 0", kind="error"), "missing")
         self.ask(trainers[1], "abort")
         for t in (trainers[0], trainers[2]):
-            self.assertIn("the test says so", self.ask(t, "put-rest", "end 0", kind="error"))
+            self.ask(t, "put-rest", kind=None) # hears of it, or not yet
+            self.assertIn("the test says so", self.ask(t, "end 0", kind="error"))
         self.close(trainers)
         self.check(version - 1, wait=False)
         self.train()
@@ -235,7 +236,7 @@ class Values(LayoutCase):
             self.content[self.version] = self.config("qwen3"), held
             return self.version, self.checkpoint(config, tensors)
 
-        for bits in ("7fc00000", "7f800000", "7f7fffff"): # the last rounds to infinity
+        for bits in ("7fc00000", "7f800000", "ff800000"):
             with self.subTest(bits=bits):
                 version, folder = next_version()
                 trainers = self.ranks(folder, 2)
