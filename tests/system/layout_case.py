@@ -3,19 +3,15 @@
 told, engines that say what a test wants, and the NumPy oracle's judgement."""
 import json
 import os
-import sys
-
-import numpy as np
 
 from harness import CONFIGS, TIMEOUT, ClusterTest, Process, binary
-from test_layouts import LAYOUTS, ORACLE, Engine
+from test_layouts import LAYOUTS, Engine # and it finds NumPy and the oracle
 
-sys.path.insert(0, ORACLE)
-
-import digests # noqa: E402
-import engine_weights # noqa: E402
-import formats # noqa: E402
-import make_small # noqa: E402
+import digests
+import engine_weights
+import formats
+import make_small
+import numpy as np
 
 ERROR = " error: "
 

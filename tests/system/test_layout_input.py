@@ -248,9 +248,9 @@ class Trainers(LayoutCase):
             self.train(2)
 
     def test_boxes(self):
-        self.refused(f"box {Q} 140 372", "no trainer rank holds", Q, "256")
-        self.refused(f"skip {Q}", Q)
-        self.refused(f"box {Q} 256 257", Q, declare=True)
+        self.refused(f"box {Q} 300 212", "no trainer rank holds", Q, "256")
+        self.refused(f"skip {Q}", "no trainer rank holds", Q, "256")
+        self.refused(f"box {Q} 256 257", Q, "512", declare=True)
         self.refused(f"as {Q} F32", Q, "rank 0", "rank 1", "F32", "BF16")
 
     def test_tensor_that_nobody_has(self):
@@ -362,7 +362,7 @@ class Tied(LayoutCase):
         self.close(trainers)
         self.check(version - 1, wait=False)
 
-    def family(self, family, *engines):
+    def family(self, family, *engines, compared=True):
         self.start()
         for i, engine in enumerate(engines):
             self.start_engine(family, engine, f"e{i}")
@@ -371,6 +371,8 @@ class Tied(LayoutCase):
                 with self.subTest(world=world, head=head):
                     self.good(family, world, head)
             with self.subTest(world=world, head="other"):
+                if not compared:
+                    continue
                 self.good(family, world, "same")
                 self.differ(family, world)
                 self.good(family, world, "same")
@@ -382,8 +384,8 @@ class Tied(LayoutCase):
         self.family("llama-tied", Engine(tp=1))
 
     def test_stages(self):
-        """The last stage has a head of its own, made of the embedding."""
-        self.family("qwen2", Engine(tp=2, pp=2))
+        """The last stage has a head of its own: no storage has two names."""
+        self.family("qwen2", Engine(tp=2, pp=2), compared=False)
 
     def test_other_boxes(self):
         """What is compared lies in other ranks, in other boxes."""
@@ -408,34 +410,51 @@ class Tied(LayoutCase):
 # ---- several engines ----
 
 class Mixed(LayoutCase):
+    def staged(self, **model):
+        """A version that is not published yet: publishing ends with the checks."""
+        version, folder = self.next(**model)
+        trainers = self.ranks(folder, 3)
+        self.all(trainers, "declare", f"begin {version}", "put-rest", "end 0")
+
+        def publish():
+            self.ask(trainers[0], f"publish {version}", f"wait {version} 0")
+            self.close(trainers)
+            self.check(version)
+        return publish
+
     def test_dense(self):
-        """Kinds, sizes and formats of all sorts at the same time; a late engine of a known shape."""
+        """Kinds, sizes and formats of all sorts at the same time; one that comes after staging is in
+        the publish when the others' bytes are all that it needs."""
         self.start()
         self.start_engine("qwen3", Engine(tp=2, fp8=FP8), "a")
         self.start_engine("qwen3", Engine(kind="vllm", tp=4), "b")
         self.start_engine("qwen3", Engine(tp=1, fp8=(128, 128), scale="ue8m0"), "c")
         self.train(3)
+        publish = self.staged()
         self.start_engine("qwen3", Engine(tp=2, fp8=FP8), "late")
-        self.check(self.version) # without any trainer
+        publish()
         self.start_engine("qwen3", Engine(kind="vllm", tp=2, pp=2, fp8=FP8), "new")
         self.train(2)
         self.train(2)
 
     def test_experts(self):
         """Another expert map joins, then a third one replaces it."""
+        family = {"family": "qwen3-moe"}
         self.start()
         self.start_engine("qwen3-moe", Engine(tp=2, ep=2), "a")
         self.start_engine("qwen3-moe", Engine(kind="vllm", tp=2, dp=2, ep=4), "b")
-        self.train(3, family="qwen3-moe")
+        self.train(3, **family)
+        publish = self.staged(**family)
         self.start_engine("qwen3-moe", Engine(
             tp=2, ep=2, experts=[3, 0, 1, 2, 7, 4, 5, 6, 0, 7, 3, 1]), "c")
-        self.check(self.version) # all its experts are in the replica
-        self.train(2, family="qwen3-moe", style="packed")
+        publish()
+        self.train(2, style="packed", **family)
         for p in self.engines.pop()[1]:
             p.end()
+        publish = self.staged(**family)
         self.start_engine("qwen3-moe", Engine(
-            tp=4, ep=4, experts=[0, 7, 3, 1, 3, 0, 1, 2, 7, 4, 5, 6]), "c")
-        self.train(2, family="qwen3-moe")
+            tp=4, ep=4, experts=[0, 7, 3, 1, 3, 0, 1, 2, 7, 4, 5, 6]), "d")
+        publish()
 
     def test_two_models(self):
         """Names of both are known to nobody else: one engine at most can be served."""

@@ -41,7 +41,7 @@ static uint32_t size_of(const struct build *b, enum sw_group_kind kind)
 static void slice(struct build *b, enum role role, uint32_t expert, uint64_t row, uint64_t rows,
     uint64_t column, uint64_t columns)
 {
-    ck_assert_uint_lt(b->n, SLICES_MAX);
+    random_must(b->n < SLICES_MAX);
     b->slices[b->n++] = (struct slice){role, b->layer, expert, row, rows, column, columns};
 }
 
@@ -103,8 +103,16 @@ static void write_expected(
         for (uint64_t r = 0; r < s->rows; r += step[0])
             for (uint64_t c = 0; c < s->columns; c += step[1], out += size) {
                 const uint64_t row = s->row + r, column = s->column + c;
+                const struct where *w = &b->m->where[s->role][s->layer][s->expert];
                 float scale = 1;
 
+                if (quantised && b->m->fp8) { /* as it is */
+                    memcpy(out,
+                        scales ? random_model_stored_scale(b->m, w, s->role, row, column)
+                               : random_model_byte(b->m, w, s->role, row, column),
+                        size);
+                    continue;
+                }
                 if (quantised)
                     scale = random_model_scale(
                         b->m, s->role, s->layer, s->expert, row, column, g->block, g->scale);
@@ -376,6 +384,12 @@ void random_engine_make(struct engine *g, struct random_model *m, const struct s
     g->n = g->tp * g->pp;
     g->ranks = calloc(g->n, sizeof(*g->ranks));
     ck_assert_ptr_nonnull(g->ranks);
+    if (m->fp8) { /* nothing else can be made of it */
+        g->fp8 = true;
+        memcpy(g->block, m->block, sizeof(g->block));
+        g->scale = SW_SCALE_FP32;
+        g->scale_dtype = SW_F32;
+    }
     if (random_below(s, 2)) {
         g->slots = m->experts / g->ep + (uint32_t)random_below(s, 2);
         g->map_layers = random_below(s, 2) ? 1 : m->layers;

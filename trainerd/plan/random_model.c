@@ -133,6 +133,13 @@ static bool is_expert(uint32_t role)
     return role == R_EG || role == R_EU || role == R_ED;
 }
 
+/* Those of parameters that may be FP8. */
+static bool is_quantised(uint32_t role)
+{
+    return (role >= R_Q && role <= R_V) || role == R_O || role == R_KVA ||
+           (role >= R_GATE && role <= R_DOWN) || role >= R_EG;
+}
+
 static struct stored *add(
     struct random_model *m, const char *name, uint32_t pattern, enum sw_dtype dtype)
 {
@@ -151,6 +158,29 @@ static void shape(struct stored *s, uint32_t ndim, uint64_t a, uint64_t b, uint6
     memcpy(s->shape, all, sizeof(all));
 }
 
+static uint64_t blocks(uint64_t length, uint32_t block)
+{
+    return (length + block - 1) / block;
+}
+
+/* In an FP8 checkpoint: the scales of a stored tensor, which becomes FP8. */
+static struct stored *add_scales(struct random_model *m, struct stored *s)
+{
+    char name[sizeof(s->name)];
+    struct stored *scales;
+    const uint32_t rows = s->ndim - 2;
+
+    if (!m->fp8)
+        return NULL;
+    s->dtype = SW_F8_E4M3;
+    snprintf(name, sizeof(name), "%.48s_scale_inv", s->name);
+    scales = add(m, name, s->pattern, SW_F32);
+    shape(scales, s->ndim, s->shape[0], s->shape[1], s->shape[2]);
+    scales->shape[rows] = blocks(s->shape[rows], m->block[0]);
+    scales->shape[rows + 1] = blocks(s->shape[rows + 1], m->block[1]);
+    return scales;
+}
+
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
 static void add_role(struct random_model *m, uint32_t role, uint32_t layer, uint32_t expert)
@@ -162,6 +192,8 @@ static void add_role(struct random_model *m, uint32_t role, uint32_t layer, uint
     s = add(m, name, role, role == R_CORRECTION ? SW_F32 : m->dtype);
     shape(s, is_vector(role) ? 1 : 2, m->rows[role], m->columns[role], 0);
     m->where[role][layer][expert].stored = s;
+    if (is_quantised(role))
+        m->where[role][layer][expert].scales = add_scales(m, s);
 }
 #pragma GCC diagnostic pop
 
@@ -169,7 +201,9 @@ static void add_role(struct random_model *m, uint32_t role, uint32_t layer, uint
 static void add_packed(struct random_model *m, uint32_t layer)
 {
     char name[48];
-    struct stored *fused, *down;
+    struct stored *fused, *down, *fused_scales, *down_scales;
+    const uint64_t grid = blocks(m->moe_inner, m->block[0]) * blocks(m->hidden, m->block[1]);
+    const uint64_t down_grid = blocks(m->hidden, m->block[0]) * blocks(m->moe_inner, m->block[1]);
 
     snprintf(name, sizeof(name), "l.%u.packed.gate_up", layer);
     fused = add(m, name, R_COUNT, m->dtype);
@@ -177,19 +211,22 @@ static void add_packed(struct random_model *m, uint32_t layer)
     snprintf(name, sizeof(name), "l.%u.packed.down", layer);
     down = add(m, name, R_COUNT + 1, m->dtype);
     shape(down, 3, m->experts, m->hidden, m->moe_inner);
+    fused_scales = add_scales(m, fused);
+    down_scales = add_scales(m, down);
     for (uint32_t i = 0; i < m->experts; i++) {
         const uint64_t half = (uint64_t)m->moe_inner * m->hidden;
 
-        m->where[R_EG][layer][i] = (struct where){fused, 2 * i * half};
-        m->where[R_EU][layer][i] = (struct where){fused, (2 * i + 1) * half};
-        m->where[R_ED][layer][i] = (struct where){down, i * half};
+        m->where[R_EG][layer][i] = (struct where){fused, 2 * i * half, fused_scales, 2 * i * grid};
+        m->where[R_EU][layer][i] =
+            (struct where){fused, (2 * i + 1) * half, fused_scales, (2 * i + 1) * grid};
+        m->where[R_ED][layer][i] = (struct where){down, i * half, down_scales, i * down_grid};
     }
 }
 
 static void add_all(struct random_model *m)
 {
     m->stored =
-        calloc(2 + (size_t)m->layers * (R_COUNT + 3 * (size_t)m->experts), sizeof(*m->stored));
+        calloc(4 + 2 * (size_t)m->layers * (R_COUNT + 3 * (size_t)m->experts), sizeof(*m->stored));
     ck_assert_ptr_nonnull(m->stored);
     add_role(m, R_EMBED, 0, 0);
     if (random_below(&m->state, 2))
@@ -216,9 +253,14 @@ static void fill(struct random_model *m, struct stored *s)
     ck_assert_ptr_nonnull(s->data);
     for (uint64_t i = 0; i < s->bytes / size; i++) {
         const uint64_t r = random_next(&m->state);
-        const float v = ldexpf((float)(int64_t)(r % 4001) - 2000, (int)(r >> 32 & 15) - 20);
+        const float v = s->dtype == SW_F8_E4M3
+                            ? 0
+                            : ldexpf((float)(int64_t)(r % 4001) - 2000, (int)(r >> 32 & 15) - 20);
 
-        value_write(s->dtype, s->data + i * size, r >> 50 & 7 && i / 64 % 9 ? v : 0);
+        if (s->dtype == SW_F8_E4M3)
+            s->data[i] = (uint8_t)(r >> 20);
+        else
+            value_write(s->dtype, s->data + i * size, r >> 50 & 7 && i / 64 % 9 ? v : 0);
     }
 }
 
@@ -328,6 +370,8 @@ static void set_sizes(struct random_model *m)
 
 void random_model_make(struct random_model *m, uint64_t seed)
 {
+    char quantised[128];
+
     *m = (struct random_model){.state = seed};
     m->layers = 1 + (uint32_t)random_below(&m->state, LAYERS_MAX);
     m->experts = one_of(&m->state, 2, (const uint32_t[]){4, EXPERTS_MAX - 2});
@@ -341,6 +385,9 @@ void random_model_make(struct random_model *m, uint64_t seed)
     m->tied = random_below(&m->state, 2);
     m->packed = random_below(&m->state, 3) == 0;
     m->dtype = random_below(&m->state, 4) ? SW_BF16 : SW_F32;
+    m->fp8 = random_below(&m->state, 4) == 0;
+    m->block[0] = 2u << random_below(&m->state, 3);
+    m->block[1] = 4u << random_below(&m->state, 2);
     set_sizes(m);
     add_all(m);
     for (uint32_t i = 0; i < m->n_stored; i++)
@@ -349,12 +396,16 @@ void random_model_make(struct random_model *m, uint64_t seed)
         memcpy(m->where[R_HEAD][0][0].stored->data, m->where[R_EMBED][0][0].stored->data,
             m->where[R_EMBED][0][0].stored->bytes);
     snprintf(m->rules, sizeof(m->rules), "%s", rules_text);
+    snprintf(quantised, sizeof(quantised),
+        ", \"quantization_config\": {\"quant_method\": \"fp8\", \"weight_block_size\": [%u, %u]}",
+        m->block[0], m->block[1]);
     snprintf(m->config, sizeof(m->config),
         "{\"architectures\": [\"Random\"], \"torch_dtype\": \"%s\", \"num_layers\": %u, "
         "\"experts\": %u, \"heads\": %u, \"kv\": %u, \"hidden\": %u, \"inner\": %u, "
-        "\"moe_inner\": %u, \"vocab\": %u, \"pad\": %u, \"tied\": %s}",
+        "\"moe_inner\": %u, \"vocab\": %u, \"pad\": %u, \"tied\": %s%s}",
         m->dtype == SW_BF16 ? "bfloat16" : "float32", m->layers, m->experts, m->heads, m->kv,
-        m->hidden, m->inner, m->moe_inner, m->vocab, m->pad, m->tied ? "true" : "false");
+        m->hidden, m->inner, m->moe_inner, m->vocab, m->pad, m->tied ? "true" : "false",
+        m->fp8 ? quantised : "");
 }
 
 void random_model_clear(struct random_model *m)
@@ -362,6 +413,21 @@ void random_model_clear(struct random_model *m)
     for (uint32_t i = 0; i < m->n_stored; i++)
         free(m->stored[i].data);
     free(m->stored);
+}
+
+const uint8_t *random_model_byte(const struct random_model *m, const struct where *w,
+    enum role role, uint64_t row, uint64_t column)
+{
+    return w->stored->data + w->first + row * m->columns[role] + column;
+}
+
+const uint8_t *random_model_stored_scale(const struct random_model *m, const struct where *w,
+    enum role role, uint64_t row, uint64_t column)
+{
+    return w->scales->data +
+           sizeof(float) *
+               (w->first_scale + row / m->block[0] * blocks(m->columns[role], m->block[1]) +
+                   column / m->block[1]);
 }
 
 float random_model_value(const struct random_model *m, enum role role, uint32_t layer,

@@ -7,7 +7,16 @@
 #ifndef SW_TRAINERD_PLAN_RANDOM_MODEL_H
 #define SW_TRAINERD_PLAN_RANDOM_MODEL_H
 
+#include <check.h>
+
 #include "trainerd/plan/plan.h"
+
+/* Check tells its parent of every ck_assert: too much for each byte. */
+#define random_must(condition)                                                                     \
+    do {                                                                                           \
+        if (!(condition))                                                                          \
+            ck_abort_msg("%s", #condition);                                                        \
+    } while (0)
 
 /* ---- numbers ---- */
 
@@ -51,7 +60,7 @@ enum role {
 };
 
 struct stored {
-    char name[48];
+    char name[64];
     enum sw_dtype dtype;
     uint32_t ndim;
     uint64_t shape[3];
@@ -60,9 +69,11 @@ struct stored {
     uint64_t bytes;
 };
 
-struct where {             /* a tensor in what stores it; rows are the stored ones' rows */
+struct where {             /* a tensor in what stores it */
     struct stored *stored; /* NULL: not in this checkpoint */
-    uint64_t first;        /* element */
+    uint64_t first;        /* element; its rows lie one after another */
+    struct stored *scales; /* of an FP8 checkpoint */
+    uint64_t first_scale;  /* its rows of blocks lie one after another */
 };
 
 #define LAYERS_MAX 3
@@ -72,6 +83,8 @@ struct random_model {
     uint64_t state;
     uint32_t layers, experts, heads, kv, hidden, inner, moe_inner, vocab, pad;
     bool tied, packed;
+    bool fp8; /* the checkpoint is in FP8 blocks, with its scales */
+    uint32_t block[2];
     enum sw_dtype dtype;
     uint64_t rows[R_COUNT], columns[R_COUNT]; /* of a tensor; a vector has 1 column */
     struct where where[R_COUNT][LAYERS_MAX][EXPERTS_MAX];
@@ -82,6 +95,12 @@ struct random_model {
 
 void random_model_make(struct random_model *m, uint64_t seed);
 void random_model_clear(struct random_model *m);
+
+/* With an FP8 checkpoint: the byte of a value, and the scale of its block, as they are stored. */
+const uint8_t *random_model_byte(const struct random_model *m, const struct where *w,
+    enum role role, uint64_t row, uint64_t column);
+const uint8_t *random_model_stored_scale(const struct random_model *m, const struct where *w,
+    enum role role, uint64_t row, uint64_t column);
 
 /* Of a tensor as one: value, and the scale of the block that has (row, column). */
 float random_model_value(const struct random_model *m, enum role role, uint32_t layer,

@@ -25,9 +25,9 @@ static void memory_make(struct run_memory *m, uint64_t bytes)
 
 static void memory_write(struct run_memory *m, uint64_t at, const uint8_t *data, uint64_t n)
 {
-    ck_assert(at <= m->bytes && n <= m->bytes - at);
+    random_must(at <= m->bytes && n <= m->bytes - at);
     for (uint64_t i = 0; i < n; i++) {
-        ck_assert_msg(!m->written[at + i], "byte %llu written twice", (unsigned long long)(at + i));
+        random_must(!m->written[at + i]); /* once */
         m->data[at + i] = data[i];
         m->written[at + i] = 1;
     }
@@ -50,7 +50,7 @@ struct grid { /* maxima of one grid of a rank, in its own order */
 
 static const struct sw_plan_tensor *tensor_of(const struct view *v, uint32_t source)
 {
-    ck_assert_uint_lt(source, v->ranks[v->rank].list->n);
+    random_must(source < v->ranks[v->rank].list->n);
     return &v->ranks[v->rank].list->tensors[source];
 }
 
@@ -65,7 +65,7 @@ static uint64_t dense(uint32_t ndim, const uint64_t *shape, const uint64_t *at)
     uint64_t i = 0;
 
     for (uint32_t d = 0; d < ndim; d++) {
-        ck_assert_uint_lt(at[d], shape[d]);
+        random_must(at[d] < shape[d]);
         i = i * shape[d] + at[d];
     }
     return i;
@@ -133,7 +133,7 @@ static void measure(const struct view *v, const struct sw_grid *g, struct grid *
     uint64_t i[SW_MAX_DIMS] = {0};
 
     if (g->shared) {
-        ck_assert_uint_le(g->first + n, v->run->loads[v->rank].n_maxima);
+        random_must(g->first + n <= v->run->loads[v->rank].n_maxima);
         grid->maxima = v->run->maxima[v->rank] + g->first;
     } else {
         grid->maxima = need(n, sizeof(float));
@@ -176,7 +176,7 @@ static void reduce(const struct view *v, const struct sw_layout *l)
             for (uint32_t j = 0; j < p.items[i].n_members; j++) {
                 const uint32_t r = position(v, m[j].rank);
 
-                ck_assert_uint_lt(m[j].first + k, v->run->loads[r].n_maxima);
+                random_must(m[j].first + k < v->run->loads[r].n_maxima);
                 max = fmaxf(max, v->run->maxima[r][m[j].first + k]);
             }
             for (uint32_t j = 0; j < p.items[i].n_members; j++)
@@ -198,8 +198,8 @@ static void load_bits(const struct view *v, const struct sw_load *load,
     const unsigned bits = sw_dtype_bits(t->src_dtype);
     uint64_t i[SW_MAX_DIMS] = {0};
 
-    ck_assert_int_eq(t->transform, SW_TRANSFORM_COPY);
-    ck_assert_uint_eq(t->dst_stride[last], 0);
+    random_must(t->transform == SW_TRANSFORM_COPY);
+    random_must(t->dst_stride[last] == 0);
     do {
         uint64_t at[SW_MAX_DIMS], dst = base;
 
@@ -225,14 +225,14 @@ static void load_element(const struct view *v, const struct sw_load *load,
     uint8_t out[16] = {0};
 
     if (t->transform == SW_TRANSFORM_ZERO) {
-        ck_assert_uint_eq(load->source, UINT32_MAX);
+        random_must(load->source == UINT32_MAX);
         memory_write(replica, dst, out, size);
         return;
     }
     box = box_of(v, load->source);
     tensor = tensor_of(v, load->source);
     g = load->grid == UINT32_MAX ? NULL : &v->run->loads[v->rank].grids[load->grid];
-    ck_assert_int_eq(t->src_dtype, tensor->dtype);
+    random_must(t->src_dtype == tensor->dtype);
     if (t->transform == SW_TRANSFORM_FP8_SCALES) {
         for (uint32_t d = 0; d < t->ndim; d++)
             at[d] = t->lo[d] + i[d];
@@ -243,7 +243,7 @@ static void load_element(const struct view *v, const struct sw_load *load,
         return;
     }
     for (uint32_t d = 0; d < t->ndim; d++) {
-        ck_assert_uint_lt(t->lo[d] + i[d], box->len[d]);
+        random_must(t->lo[d] + i[d] < box->len[d]);
         at[d] = box->lo[d] + t->lo[d] + i[d];
     }
     from = v->values(v->arg, tensor->name) +
@@ -266,7 +266,7 @@ static void run_load(const struct view *v, const struct sw_load *load, const str
     const uint64_t base = p->tiles[load->tile].offset + load->offset;
     uint64_t i[SW_MAX_DIMS] = {0};
 
-    ck_assert(load->tmpl < p->n_templates && load->tile < p->n_tiles);
+    random_must(load->tmpl < p->n_templates && load->tile < p->n_tiles);
     if (empty(t->ndim, t->len))
         return;
     if (sw_dtype_bits(t->dst_dtype) % 8) {
@@ -338,9 +338,9 @@ static void run_writes(
             const struct sw_extent *x = &p->extents[k];
             const struct run_memory *replica = &run->replicas[pair->rank];
 
-            ck_assert(x->src <= replica->bytes && x->length <= replica->bytes - x->src);
+            random_must(x->src <= replica->bytes && x->length <= replica->bytes - x->src);
             for (uint64_t b = 0; b < x->length; b++)
-                ck_assert_msg(replica->written[x->src + b], "a byte that no load fills is read");
+                random_must(replica->written[x->src + b]); /* a load filled it */
             memory_write(
                 &run->regions[pair->target][x->region], x->dst, replica->data + x->src, x->length);
             bytes += x->length;
