@@ -182,59 +182,73 @@ INLINE bool maxima(const struct sw_panel *p, float *amax, enum sw_dtype from)
 /* ---- values ---- */
 
 /*
- * To a step of the place that the exponent gives: adding 2^(exponent + 20) leaves room for the
- * three bits of the mantissa only, and the sum is rounded like any other. What lies below 2^-6 has
- * its steps. The low byte of the sum's bits is then the mantissa with its leading bit (or a
- * subnormal's, or a carry), the exponent comes on top.
+ * y = 8 * x / scale is rounded by adding 2^(exponent + 20) to it, which leaves room for three bits
+ * of its mantissa; the sum is rounded like any other. What lies below 2^-3 (2^-6 of the final
+ * number) has the step that this place has. Low half of the sum's bits: the mantissa with its
+ * leading bit (or a subnormal's, or a carry): k, up to 16. High half: sign and exponent, with zeros
+ * below. So 16 * k + high half = sign << 15 | (code + 1152) << 4, and 1152 is 9 * 128.
  */
-INLINE __m512i code16(__m512i x, __m512 inverse)
+INLINE __m512i code16(__m512i x, __m512 by)
 {
-    const __m512i y = _mm512_castps_si512(_mm512_mul_ps(_mm512_castsi512_ps(x), inverse));
-    const __m512 a = _mm512_min_ps(_mm512_castsi512_ps(_mm512_and_si512(y, _mm512_set1_epi32(0x7fffffff))),
-        _mm512_set1_ps(448.0f));
-    const __m512i exponent = _mm512_max_epi32(
-        _mm512_and_si512(_mm512_castps_si512(a), _mm512_set1_epi32(INFINITE)),
-        _mm512_set1_epi32(121 << 23));
-    const __m512i place = _mm512_add_epi32(exponent, _mm512_set1_epi32(20 << 23));
-    const __m512i sum = _mm512_castps_si512(_mm512_add_ps(a, _mm512_castsi512_ps(place)));
-    const __m512i code = _mm512_add_epi32(sum, _mm512_srli_epi32(sum, 20));
-    const __m512i low = _mm512_add_epi32(code, _mm512_set1_epi32(-(141 << 3)));
+    const __m512i weights = _mm512_set1_epi32(1 << 16 | 16);
+    const __m512 y = _mm512_mul_ps(_mm512_castsi512_ps(x), by);
+    const __m512 a = _mm512_range_ps(y, _mm512_set1_ps(448.0f * 8), 2);      /* nearer to 0 */
+    const __m512 at_least = _mm512_range_ps(a, _mm512_set1_ps(0.125f), 3);   /* farther from 0 */
+    const __m512 place = _mm512_and_ps(
+        at_least, _mm512_castsi512_ps(_mm512_set1_epi32((int)0xff800000)));
+    const __m512 sum = _mm512_fmadd_ps(place, _mm512_set1_ps(1 << 20), a);
 
-    /* (y >> 24 & 0x80) | (low & 0x7f) */
-    return _mm512_ternarylogic_epi32(
-        _mm512_srli_epi32(y, 24), low, _mm512_set1_epi32(0x7f), 0xd8);
+    return _mm512_madd_epi16(_mm512_castps_si512(sum), weights);
 }
 
-/* 64 numbers below 256, in order. */
-INLINE __m512i bytes64(__m512i a, __m512i b, __m512i c, __m512i d)
+/* The bytes of two times 16, in halves of words. */
+INLINE __m512i bytes32(__m512i a, __m512i b)
 {
-    const __m512i order =
-        _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    const __m512i ab = _mm512_packus_epi32(a, b);
-    const __m512i cd = _mm512_packus_epi32(c, d);
+    const __m512i both = _mm512_packs_epi32(a, b);
+    const __m512i sign = _mm512_set1_epi16((short)0x8000);
 
-    return _mm512_permutexvar_epi32(order, _mm512_packus_epi16(ab, cd));
+    /* (both & sign) | (both << 4 & ~sign) */
+    return _mm512_srli_epi16(
+        _mm512_ternarylogic_epi32(both, _mm512_slli_epi16(both, 4), sign, 0xe4), 8);
 }
 
-INLINE __m512i code64(enum sw_dtype from, const char *src, __m512 inverse)
+INLINE __m512i code64(enum sw_dtype from, const char *src, __m512 by)
 {
+    const __m512i zero = _mm512_setzero_si512();
     const unsigned step = 16 * size_of(from);
 
-    return bytes64(code16(load16(from, src, 0xffff), inverse),
-        code16(load16(from, src + step, 0xffff), inverse),
-        code16(load16(from, src + 2 * step, 0xffff), inverse),
-        code16(load16(from, src + 3 * step, 0xffff), inverse));
+    if (from == SW_BF16) { /* a zero below each makes them single precision */
+        const __m512i a = _mm512_loadu_si512(src), b = _mm512_loadu_si512(src + LINE);
+        const __m512i low = bytes32(code16(_mm512_unpacklo_epi16(zero, a), by),
+            code16(_mm512_unpackhi_epi16(zero, a), by));
+        const __m512i high = bytes32(code16(_mm512_unpacklo_epi16(zero, b), by),
+            code16(_mm512_unpackhi_epi16(zero, b), by));
+
+        return _mm512_permutexvar_epi64(
+            _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), _mm512_packus_epi16(low, high));
+    }
+    return _mm512_permutexvar_epi32(
+        _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15),
+        _mm512_packus_epi16(bytes32(code16(load16(from, src, 0xffff), by),
+                                code16(load16(from, src + step, 0xffff), by)),
+            bytes32(code16(load16(from, src + 2 * step, 0xffff), by),
+                code16(load16(from, src + 3 * step, 0xffff), by))));
 }
 
-INLINE void some(enum sw_dtype from, char *dst, const char *src, uint64_t n, __m512 inverse)
+INLINE void some(enum sw_dtype from, char *dst, const char *src, uint64_t n, __m512 by)
 {
     const unsigned step = 16 * size_of(from);
 
     for (; n; dst += 16, src += step) {
         const uint64_t now = n < 16 ? n : 16;
         const __mmask16 mask = (__mmask16)((1u << now) - 1);
+        const __m512i code = code16(load16(from, src, mask), by);
+        const __m512i sign = _mm512_and_si512(_mm512_srli_epi32(code, 8), _mm512_set1_epi32(0x80));
 
-        _mm512_mask_cvtepi32_storeu_epi8(dst, mask, code16(load16(from, src, mask), inverse));
+        /* sign | (code >> 4 & 0x7f) */
+        _mm512_mask_cvtepi32_storeu_epi8(dst, mask,
+            _mm512_ternarylogic_epi32(
+                sign, _mm512_srli_epi32(code, 4), _mm512_set1_epi32(0x7f), 0xf8));
         n -= now;
     }
 }
@@ -243,7 +257,7 @@ INLINE void row(enum sw_dtype from, char *dst, const char *src, uint64_t n, floa
     bool stream, const char *next)
 {
     const unsigned line = LINE * size_of(from);
-    const __m512 by = _mm512_set1_ps(inverse);
+    const __m512 by = _mm512_set1_ps(inverse * 8);
     uint64_t head = (LINE - (uintptr_t)dst % LINE) % LINE;
 
     if (stream && head < n) {
@@ -254,7 +268,7 @@ INLINE void row(enum sw_dtype from, char *dst, const char *src, uint64_t n, floa
         for (; n >= LINE; n -= LINE, dst += LINE, src += line) {
             if (next) {
                 for (unsigned at = 0; at < line; at += LINE)
-                    _mm_prefetch(next + at, _MM_HINT_T0);
+                    _mm_prefetch(next + at, _MM_HINT_T1);
                 next += line;
             }
             _mm512_stream_si512((void *)dst, code64(from, src, by));

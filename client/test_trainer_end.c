@@ -289,16 +289,16 @@ START_TEST(aborted_while_it_shares)
 END_TEST
 
 static const struct {
-    uint32_t fds;
-    uint64_t bytes;
-    int code;
     const char *says;
+    uint64_t bytes;
+    uint32_t fds;
+    int code;
 } wrong[] = {
-    {2, 0, SW_ERR_PROTOCOL, "0 maxima; the plan needs"},
-    {3, 3, SW_ERR_PROTOCOL, "0 maxima; the plan needs"},
-    {2, BYTES, SW_ERR_PROTOCOL, "2 descriptors instead of 3"},
-    {3, 0, SW_ERR_PROTOCOL, "3 descriptors instead of 2"},
-    {3, BYTES + 1, SW_ERR_INVALID, "maxima of buffer 0"},
+    {"0 maxima; the plan needs", 0, 2, SW_ERR_PROTOCOL},
+    {"0 maxima; the plan needs", 3, 3, SW_ERR_PROTOCOL},
+    {"2 descriptors instead of 3", BYTES, 2, SW_ERR_PROTOCOL},
+    {"3 descriptors instead of 2", 0, 3, SW_ERR_PROTOCOL},
+    {"maxima of buffer 0", BYTES + 1, 3, SW_ERR_INVALID},
 };
 
 static void wrong_buffer(struct fake *fake)

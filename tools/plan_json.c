@@ -46,28 +46,61 @@ static json_t *warnings(const struct sw_plan_run *run)
     return list;
 }
 
-json_t *sw_plan_run_json(const struct sw_plan_run *run)
+static json_t *totals(const struct sw_plan_run *run)
 {
     const struct sw_compact *p = sw_layout_compact(run->layout);
     const struct sw_cost *c = &run->cost;
-    const struct sw_machine *m = &run->machine;
 
-    return json_pack("{s:{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I},"
-                     " s:{s:f, s:f, s:f, s:f}, s:{s:f, s:s, s:f, s:s},"
-                     " s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
-        "totals", "trainer_ranks", integer(c->n_ranks), "engine_ranks", integer(c->n_targets),
-        "tensors", integer(p->n_entries), "slabs", integer(p->n_slabs), "replica_bytes",
-        integer(c->distinct), "moved_bytes", integer(c->moved), "pairs", integer(c->pairs),
-        "busiest_source_nic_bytes", integer(c->busiest), "lower_bound_bytes",
-        integer(c->lower_bound), "block_maxima", integer(c->maxima),                   /**/
-        "assumed", "nic", m->nic, "pcie", m->pcie, "stage", m->stage, "host", m->host, /**/
-        "predicted", "stage_s", c->stage_seconds, "stage_limit", sw_limit_name(c->stage_limit),
-        "pause_s", c->publish_seconds, "pause_limit", sw_limit_name(c->publish_limit), /**/
-        "trainers", places(c->ranks, c->n_ranks, true), "engines",
-        places(c->targets, c->n_targets, false), "training_hosts",
-        places(c->source_hosts, c->n_source_hosts, true), "inference_hosts",
-        places(c->target_hosts, c->n_target_hosts, false), "source_nics",
-        places(c->source_nics, c->n_source_nics, true), "target_nics",
-        places(c->target_nics, c->n_target_nics, false), "pairs_of_rank_target_bytes", pairs(run),
-        "warnings", warnings(run));
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", /**/
+        "trainer_ranks", integer(c->n_ranks),                                   /**/
+        "engine_ranks", integer(c->n_targets),                                  /**/
+        "tensors", integer(p->n_entries),                                       /**/
+        "slabs", integer(p->n_slabs),                                           /**/
+        "staged_bytes", integer(c->distinct),                                   /**/
+        "moved_bytes", integer(c->moved),                                       /**/
+        "pairs", integer(c->pairs),                                             /**/
+        "waves", integer(c->waves),                                             /**/
+        "busiest_source_nic_bytes", integer(c->busiest),                        /**/
+        "lower_bound_bytes", integer(c->lower_bound),                           /**/
+        "block_maxima", integer(c->maxima));
+}
+
+static json_t *predicted(const struct sw_cost *c)
+{
+    return json_pack("{s:f, s:s, s:f, s:s}", "stage_s", c->stage_seconds, "stage_limit",
+        sw_limit_name(c->stage_limit), "pause_s", c->publish_seconds, "pause_limit",
+        sw_limit_name(c->publish_limit));
+}
+
+json_t *sw_plan_run_json(const struct sw_plan_run *run)
+{
+    const struct sw_cost *c = &run->cost;
+    const struct sw_machine *m = &run->machine;
+    const struct {
+        const char *key;
+        json_t *value;
+    } parts[] = {
+        {"totals", totals(run)},
+        {"assumed", json_pack("{s:f, s:f, s:f, s:f}", "nic", m->nic, "pcie", m->pcie, "stage",
+                        m->stage, "host", m->host)},
+        {"predicted", predicted(c)},
+        {"trainers", places(c->ranks, c->n_ranks, true)},
+        {"engines", places(c->targets, c->n_targets, false)},
+        {"training_hosts", places(c->source_hosts, c->n_source_hosts, true)},
+        {"inference_hosts", places(c->target_hosts, c->n_target_hosts, false)},
+        {"source_nics", places(c->source_nics, c->n_source_nics, true)},
+        {"target_nics", places(c->target_nics, c->n_target_nics, false)},
+        {"pairs_of_rank_target_bytes", pairs(run)},
+        {"warnings", warnings(run)},
+    };
+    json_t *document = json_object();
+    bool whole = document != NULL;
+
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+        if (json_object_set_new(document, parts[i].key, parts[i].value)) /* takes it in any case */
+            whole = false;
+    if (whole)
+        return document;
+    json_decref(document);
+    return NULL;
 }

@@ -97,10 +97,13 @@ static void print_totals(const struct sw_plan_run *run, FILE *out)
 
     fprintf(out, "  tensors    %u; %u distinct pieces of final bytes\n", p->n_entries, p->n_slabs);
     fprintf(out,
-        "  replica    %.3f GB in all; %.3f in the fullest rank, %.3f in the fullest host; "
-        "with two buffers twice that\n",
+        "  to stage   %.3f GB; the replica takes %.3f in the fullest rank, %.3f in the fullest "
+        "host, with two buffers twice that\n",
         (double)c->distinct / GB, (double)most_replica(c->ranks, c->n_ranks) / GB,
         (double)most_replica(c->source_hosts, c->n_source_hosts) / GB);
+    if (c->waves > 1)
+        fprintf(out, "  waves      %u: a rank's replica holds a part of its tensors at a time\n",
+            c->waves);
     fprintf(out, "  to move    %.3f GB to all engines, in %u (trainer rank, engine rank) pairs\n",
         (double)c->moved / GB, c->pairs);
     fprintf(out,

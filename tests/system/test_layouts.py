@@ -18,16 +18,9 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 ORACLE = os.path.join(os.path.dirname(HERE), "oracle")
 
-try:
-    import numpy # noqa: F401, only to know
-except ImportError:
-    python = os.environ.get("SHARDWIRE_ORACLE_PYTHON")
-    if not python or python == sys.executable:
-        print("no NumPy here: scripts/deps --oracle installs it for SHARDWIRE_ORACLE_PYTHON")
-        sys.exit(77)
-    os.execv(python, [python, *sys.argv])
-
 sys.path.insert(0, ORACLE)
+
+import with_numpy # noqa: F401, E402
 
 import digests # noqa: E402
 import engine_weights # noqa: E402

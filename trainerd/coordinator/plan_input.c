@@ -147,7 +147,7 @@ static uint32_t host_of(const struct plan_targets *t, uint32_t i, const struct r
     uint32_t hosts = 0;
 
     for (uint32_t k = 0; k < i; k++) {
-        if (regs[k]->member == reg->member)
+        if (regs[k] && regs[k]->member == reg->member)
             return t->items[k].host;
         if (t->items[k].host >= hosts)
             hosts = t->items[k].host + 1;

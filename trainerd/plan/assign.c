@@ -11,8 +11,7 @@
 
 #include "common/error.h"
 #include "trainerd/plan/build.h"
-
-#define HEAVY 128 /* a slab of more than 1/128 of a vessel's share is heavy */
+#include "trainerd/plan/water.h"
 
 struct item { /* a slab with what is decided with it */
     uint32_t slab, n, set, audience, place;
@@ -28,7 +27,7 @@ struct assigner {
     struct item *items;
     /* Of one group at a time: */
     uint32_t *ranks; /* a set's, by NIC */
-    uint64_t *loads, *scratch;
+    uint64_t *loads, *scratch, *amounts;
     uint32_t *vessel; /* by item */
 };
 
@@ -172,102 +171,15 @@ static int item_compare(const void *a, const void *b)
     return x->place < y->place ? -1 : x->place > y->place;
 }
 
-/* ---- water ---- */
-
-static int u64_compare(const void *a, const void *b)
-{
-    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-    return x < y ? -1 : x > y;
-}
-
-/* The height to which `amount` fills vessels that hold `loads` (sorted) already. */
-static uint64_t water_level(const uint64_t *loads, uint32_t n, uint64_t amount)
-{
-    uint64_t sum = amount;
-
-    for (uint32_t i = 1; i <= n; i++) {
-        sum += loads[i - 1];
-        if (i == n || sum / i <= loads[i])
-            return (sum + i - 1) / i;
-    }
-    return amount;
-}
-
-static uint32_t least(const uint64_t *loads, uint32_t n)
-{
-    uint32_t best = 0;
-
-    for (uint32_t i = 1; i < n; i++)
-        if (loads[i] < loads[best])
-            best = i;
-    return best;
-}
-
-/* Heavy items in order, each vessel as many as it can take below the level; what then fits nowhere
- * goes to the emptiest. */
-static void pour_heavy(const struct item *items, uint32_t n_items, uint64_t heavy, uint64_t level,
-    uint64_t *loads, uint32_t n, uint32_t *vessel)
-{
-    uint32_t v = 0;
-
-    for (uint32_t i = 0; i < n_items; i++) {
-        vessel[i] = SW_NONE;
-        if (items[i].traffic <= heavy)
-            continue;
-        while (v < n && (loads[v] > level || items[i].traffic > level - loads[v]))
-            v++;
-        vessel[i] = v < n ? v : least(loads, n);
-        loads[vessel[i]] += items[i].traffic;
-    }
-}
-
-/* The others fill what is left up to the level: an item goes to the vessel in whose room its
- * middle comes to lie, so that errors don't add up from vessel to vessel. */
-static void pour_light(const struct item *items, uint32_t n_items, uint64_t level, uint64_t *loads,
-    uint32_t n, uint32_t *vessel)
-{
-    uint64_t poured = 0, room = loads[0] < level ? level - loads[0] : 0;
-    uint32_t v = 0;
-
-    for (uint32_t i = 0; i < n_items; i++) {
-        if (vessel[i] != SW_NONE)
-            continue;
-        while (v + 1 < n && poured + items[i].traffic / 2 >= room) {
-            v++;
-            room += loads[v] < level ? level - loads[v] : 0;
-        }
-        vessel[i] = v;
-        poured += items[i].traffic;
-    }
-}
-
-static uint64_t level_for(struct assigner *a, const uint64_t *loads, uint32_t n, uint64_t amount)
-{
-    memcpy(a->scratch, loads, n * sizeof(*loads));
-    qsort(a->scratch, n, sizeof(*loads), u64_compare);
-    return water_level(a->scratch, n, amount);
-}
-
-/* Gives items, in order, to n vessels, so that all come to one level: each gets a run of heavy
- * ones, and then a run of the others. */
-static void pour(struct assigner *a, const struct item *items, uint32_t n_items, uint64_t *loads,
-    uint32_t n, uint32_t *vessel)
-{
-    uint64_t amount = 0, light = 0, held = 0, heavy;
-
-    for (uint32_t i = 0; i < n_items; i++)
-        amount += items[i].traffic;
-    for (uint32_t i = 0; i < n; i++)
-        held += loads[i];
-    heavy = (amount + held) / n / HEAVY;
-    for (uint32_t i = 0; i < n_items; i++)
-        light += items[i].traffic <= heavy ? items[i].traffic : 0;
-    pour_heavy(items, n_items, heavy, level_for(a, loads, n, amount), loads, n, vessel);
-    pour_light(items, n_items, level_for(a, loads, n, light), loads, n, vessel);
-}
-
 /* ---- groups ---- */
+
+/* Gives items to vessels that hold a->loads. */
+static void pour(struct assigner *a, const struct item *items, uint32_t n_items, uint32_t n)
+{
+    for (uint32_t i = 0; i < n_items; i++)
+        a->amounts[i] = items[i].traffic;
+    sw_pour(a->amounts, n_items, a->loads, n, a->scratch, a->vessel);
+}
 
 static void choose(struct assigner *a, const struct item *item, uint32_t variant, uint32_t rank)
 {
@@ -310,7 +222,7 @@ static void share_nic(struct assigner *a, struct item *items, uint32_t n_items,
 
     for (uint32_t i = 0; i < n; i++)
         a->loads[i] = a->rank_load[ranks[i]];
-    pour(a, items, n_items, a->loads, n, a->vessel);
+    pour(a, items, n_items, n);
     for (uint32_t i = 0; i < n_items; i++) {
         const uint32_t rank = ranks[a->vessel[i]];
 
@@ -341,7 +253,7 @@ static void assign_whole(struct assigner *a, struct item *items, uint32_t n)
     for (uint32_t i = 0; i < set->n; i++)
         if (i == 0 || a->nic_of[a->ranks[i]] != a->nic_of[a->ranks[i - 1]])
             a->loads[nics++] = a->nic_load[a->nic_of[a->ranks[i]]];
-    pour(a, items, n, a->loads, nics, a->vessel);
+    pour(a, items, n, nics);
     for (uint32_t i = 0; i < n; i++)
         items[i].n = a->vessel[i];
     qsort(items, n, sizeof(*items), vessel_compare);
@@ -391,7 +303,7 @@ static int assign_cut(struct assigner *a, struct item *items, uint32_t n)
             a->loads[v] += a->nic_load[a->nic_of[plan->cells[split->first + i].rank]];
     }
     if (choice->n > 1)
-        pour(a, items, n, a->loads, choice->n, a->vessel);
+        pour(a, items, n, choice->n);
     for (uint32_t i = 0; i < n; i++)
         if (take_cut(a, &items[i], choice->n > 1 ? a->vessel[i] : 0))
             return -1;
@@ -429,7 +341,8 @@ static int assign(struct assigner *a, struct sw_error *e)
     a->loads = malloc(most * sizeof(*a->loads));
     a->scratch = malloc(most * sizeof(*a->scratch));
     a->vessel = malloc(((size_t)a->n_items + 1) * sizeof(*a->vessel));
-    if (!a->ranks || !a->loads || !a->scratch || !a->vessel)
+    a->amounts = malloc(((size_t)a->n_items + 1) * sizeof(*a->amounts));
+    if (!a->ranks || !a->loads || !a->scratch || !a->vessel || !a->amounts)
         return no_memory(e);
     qsort(a->items, a->n_items, sizeof(*a->items), item_compare);
     for (uint32_t i = 0, k; i < a->n_items; i += k) {
@@ -478,6 +391,7 @@ int sw_build_assign(struct sw_build *b, struct sw_error *e)
     free(a.ranks);
     free(a.loads);
     free(a.scratch);
+    free(a.amounts);
     free(a.vessel);
     return err;
 }

@@ -50,6 +50,7 @@ static struct sw_cost_place *add_up(
     for (uint32_t i = 0; i < n; i++) {
         if (used && !place_compare(&p[used - 1], &p[i])) {
             p[used - 1].replica += p[i].replica;
+            p[used - 1].staged += p[i].staged;
             p[used - 1].moved += p[i].moved;
             p[used - 1].pairs += p[i].pairs;
         } else {
@@ -107,13 +108,19 @@ static void count_tiles(struct maker *k)
 {
     const struct sw_compact *p = &k->l->c;
 
+    for (uint32_t i = 0; i < k->c.n_ranks; i++)
+        k->c.ranks[i].replica = p->replica_bytes[i];
+    k->c.waves = 1;
     for (uint32_t r = 0; r < p->n_runs; r++) {
         const struct sw_split *split = &p->splits[p->runs[r].split];
+
+        if (p->runs[r].wave >= k->c.waves)
+            k->c.waves = p->runs[r].wave + 1;
 
         for (uint32_t i = 0; i < split->n; i++) {
             const struct sw_cell *cell = &p->cells[split->first + i];
 
-            k->c.ranks[cell->rank].replica += cell->bytes * p->runs[r].n;
+            k->c.ranks[cell->rank].staged += cell->bytes * p->runs[r].n;
             k->c.distinct += cell->bytes * p->runs[r].n;
         }
     }
@@ -168,12 +175,12 @@ static void count_maxima(struct maker *k)
 
 /* ---- times ---- */
 
-static uint64_t most(const struct sw_cost_place *p, uint32_t n, bool replica)
+static uint64_t most(const struct sw_cost_place *p, uint32_t n, bool staged)
 {
     uint64_t top = 0;
 
     for (uint32_t i = 0; i < n; i++) {
-        const uint64_t v = replica ? p[i].replica : p[i].moved;
+        const uint64_t v = staged ? p[i].staged : p[i].moved;
 
         top = v > top ? v : top;
     }
@@ -203,6 +210,8 @@ static void predict(struct sw_cost *c, const struct sw_machine *m)
         &c->publish_limit);
     take((double)most(c->targets, c->n_targets, false) / m->pcie, SW_LIMIT_TARGET_PCIE, p,
         &c->publish_limit);
+    if (c->waves > 1) /* engines stand still through both, which overlap */
+        take(*s, c->stage_limit, p, &c->publish_limit);
 }
 
 int sw_cost_make(const struct sw_layout *l, const struct sw_writes *w,

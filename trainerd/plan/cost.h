@@ -18,7 +18,8 @@ struct sw_machine { /* bytes a second */
 
 struct sw_cost_place { /* a rank, a NIC or a host, of trainers or engines */
     uint32_t host, nic;
-    uint64_t replica; /* trainers: bytes of tiles, one buffer */
+    uint64_t replica; /* trainers: memory of the replica, one buffer */
+    uint64_t staged;  /* trainers: bytes of tiles; more than the replica when they pass in waves */
     uint64_t moved;   /* bytes sent, or received, in one publish to every target */
     uint32_t pairs;   /* (trainer rank, target) pairs that it is in */
 };
@@ -39,6 +40,7 @@ struct sw_cost {
     uint64_t distinct; /* bytes of all tiles: what is staged */
     uint64_t moved;    /* bytes of all writes */
     uint32_t pairs;
+    uint32_t waves;  /* 1 unless the replica is limited */
     uint64_t maxima; /* floats that ranks exchange, all ranks together: shared FP8 blocks */
     /*
      * No assignment can load the busiest source NIC less than this: for a set S of NICs, bytes that

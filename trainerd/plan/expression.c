@@ -248,7 +248,7 @@ static int parse_product(struct parsing *p, uint32_t *node)
 
     while (!err) {
         const char sign = *p->at;
-        uint32_t right;
+        uint32_t right = 0;
 
         if (!take(p, "*") && !take(p, "/") && !take(p, "%"))
             break;
@@ -269,7 +269,7 @@ static int parse_sum(struct parsing *p, uint32_t *node)
 
     while (!err) {
         const char sign = *p->at;
-        uint32_t right;
+        uint32_t right = 0;
 
         if (!take(p, "+") && !take(p, "-"))
             break;
@@ -299,7 +299,7 @@ static bool take_comparison(struct parsing *p, enum sw_expression_op *op)
 static int parse_comparison(struct parsing *p, uint32_t *node)
 {
     enum sw_expression_op op;
-    uint32_t right;
+    uint32_t right = 0;
     int err = parse_sum(p, node);
 
     if (err || !take_comparison(p, &op))
@@ -328,7 +328,7 @@ static int parse_and(struct parsing *p, uint32_t *node)
     int err = parse_not(p, node);
 
     while (!err && take_word(p, "and")) {
-        uint32_t right;
+        uint32_t right = 0;
 
         err = parse_not(p, &right);
         if (!err)
@@ -345,7 +345,7 @@ static int parse_or(struct parsing *p, uint32_t *node)
         return expected(p, "at most 64 levels of parentheses, not one more");
     err = parse_and(p, node);
     while (!err && take_word(p, "or")) {
-        uint32_t right;
+        uint32_t right = 0;
 
         err = parse_and(p, &right);
         if (!err)
@@ -361,7 +361,7 @@ int sw_expression_parse(
     struct parsing p = {.arena = a, .at = *text, .e = e};
     struct sw_expression_node *nodes;
     const char *end;
-    uint32_t root;
+    uint32_t root = 0;
     int err;
 
     skip_space(&p);

@@ -11,7 +11,7 @@
 #define HAND_PARAMETERS 12 /* of a kind */
 #define HAND_KINDS 2
 #define HAND_TARGETS 4
-#define HAND_MANY 4096
+#define HAND_MANY 2048
 
 struct hand_piece { /* what a parameter is made of: the oracle's side of a want */
     uint32_t entry, format;

@@ -95,7 +95,7 @@ static bool number_in(const struct sw_family *f, const int64_t *values, uint32_t
 bool sw_family_find(const struct sw_model *m, const struct sw_family *f, const struct sw_name *name,
     uint32_t *stored)
 {
-    int64_t values[SW_RULE_VARIABLES_MAX];
+    int64_t values[SW_RULE_FOR_MAX] = {0};
 
     return sw_pattern_match(&f->pattern, name, values) && number_in(f, values, stored) &&
            sw_bit(m->known, *stored);
@@ -103,7 +103,7 @@ bool sw_family_find(const struct sw_model *m, const struct sw_family *f, const s
 
 enum sw_known sw_model_find(const struct sw_model *m, const char *name, uint32_t *stored)
 {
-    int64_t values[SW_RULE_VARIABLES_MAX];
+    int64_t values[SW_RULE_FOR_MAX] = {0};
     struct sw_name n;
     uint32_t i, found;
 
@@ -179,7 +179,7 @@ bool sw_model_locate(
     const struct sw_model_role *role = &m->roles[sw_model_role_of(m, tensor)];
     const struct sw_family *f;
     const struct sw_way *way;
-    int64_t values[SW_RULE_FOR_MAX], own[SW_RULE_FOR_MAX];
+    int64_t values[SW_RULE_FOR_MAX], own[SW_RULE_FOR_MAX] = {0};
 
     if (i >= role->n_ways)
         return false;

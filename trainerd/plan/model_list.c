@@ -17,8 +17,9 @@ struct listing {
     sw_model_parameter_fn *fn;
     void *arg;
     struct sw_error *e;
-    bool draft;             /* which of them is listed */
-    struct stage stages[2]; /* by draft */
+    struct sw_parameter_at *p; /* the one that is given; large, and filled as it is needed */
+    bool draft;                /* which of them is listed */
+    struct stage stages[2];    /* by draft */
 };
 
 /* ---- stages ---- */
@@ -192,23 +193,21 @@ static int give(const struct listing *l, struct sw_parameter_at *p)
 static int give_if_there(
     const struct listing *l, const struct sw_model_rule *r, const int64_t *values)
 {
-    struct sw_parameter_at p;
+    struct sw_parameter_at *p = l->p;
     int64_t others[SW_RULE_VARIABLES_MAX];
     char name[SW_NAME_MAX + 1];
     int applies;
 
-    p.m = l->m;
-    p.at = l->at;
-    p.rule = r;
-    p.name = name;
-    memset(p.shape, 0, sizeof(p.shape));
-    memcpy(p.values, values, SW_RULE_FOR_MAX * sizeof(*values));
-    applies = sw_rule_applies(r, l->at, p.values, l->e);
-    if (applies <= 0 || !in_stage(l, r, p.values))
+    p->rule = r;
+    p->name = name;
+    memset(p->shape, 0, sizeof(p->shape));
+    memcpy(p->values, values, SW_RULE_FOR_MAX * sizeof(*values));
+    applies = sw_rule_applies(r, l->at, p->values, l->e);
+    if (applies <= 0 || !in_stage(l, r, p->values))
         return applies < 0 ? applies : 0;
-    (void)sw_pattern_print(r->pattern, p.values, name);
+    (void)sw_pattern_print(r->pattern, p->values, name);
     /* Of several rules with this name the first counts. */
-    return rule_of(l, name, others) == r ? give(l, &p) : 0;
+    return rule_of(l, name, others) == r ? give(l, p) : 0;
 }
 
 /* All of a rule, or of one layer. */
@@ -276,7 +275,8 @@ static int give_all(const struct listing *l)
 int sw_model_list(const struct sw_model *m, const struct sw_placement *at, bool draft,
     sw_model_parameter_fn *fn, void *arg, struct sw_error *e)
 {
-    struct listing l = {.m = m, .at = at, .fn = fn, .arg = arg, .e = e};
+    struct sw_parameter_at p = {.m = m, .at = at};
+    struct listing l = {.m = m, .at = at, .fn = fn, .arg = arg, .e = e, .p = &p};
     const struct sw_group *pp = &at->at.of[SW_GROUP_PP];
     int err;
 

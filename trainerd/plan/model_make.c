@@ -35,6 +35,8 @@ static const struct sw_expression *find_definition(void *arg, const char *name)
     const struct sw_rules *r = arg;
     const struct sw_rule_definition key = {.name = name}, *found;
 
+    if (r->n_definitions == 0)
+        return NULL;
     found = bsearch(&key, r->definitions, r->n_definitions, sizeof(key), compare_definitions);
     return found ? &found->value.x : NULL;
 }
@@ -44,8 +46,8 @@ int sw_model_bind(struct sw_model_making *k, const struct sw_rule_head *head,
 {
     const struct sw_expression_scope scope = {
         .config = k->config,
-        .variables = head ? head->variables : NULL,
-        .n_variables = head ? head->n_variables : 0,
+        .variables = head->variables,
+        .n_variables = head->n_variables,
         .define = find_definition,
         .arg = k->m->rules,
         .work = &k->m->work,
@@ -56,7 +58,7 @@ int sw_model_bind(struct sw_model_making *k, const struct sw_rule_head *head,
     if (!v->x.nodes)
         return 0;
     err = sw_expression_bind(&k->m->arena, &v->x, &scope, &out->x, k->e);
-    return err && head ? sw_rule_value_context(k->e, err, head, v) : err;
+    return err ? sw_rule_value_context(k->e, err, head, v) : 0;
 }
 
 int sw_model_number(struct sw_model_making *k, const struct sw_rule_head *head,
@@ -86,7 +88,7 @@ int sw_model_number(struct sw_model_making *k, const struct sw_rule_head *head,
 int sw_model_range(struct sw_model_making *k, const struct sw_rule_head *head,
     const struct sw_rule_range *range, int64_t *from, int64_t *count)
 {
-    int64_t to;
+    int64_t to = 0;
     int err = sw_model_number(k, head, &range->from, 0, 0, SW_PATTERN_VALUE_MAX, from);
 
     if (!err)

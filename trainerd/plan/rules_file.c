@@ -182,13 +182,13 @@ static int give(struct lines *l, const char *from, size_t n, char *out, size_t s
     n -= indent;
     l->continues = false;
     if (n == 0 || *from == '#') {
-        strcpy(out, "\n");
+        memcpy(out, "\n", 2);
         return 0;
     }
     if (*from == '[' && !(indent && l->key)) {
         char header[SW_NAME_MAX + 64];
 
-        strcpy(out, "[s]\n");
+        memcpy(out, "[s]\n", 5);
         if (n >= sizeof(header))
             return line_fail(l, "a name of at most 512 bytes", "more");
         memcpy(header, from, n);
@@ -207,7 +207,7 @@ static int give(struct lines *l, const char *from, size_t n, char *out, size_t s
     out[n] = '\0';
     if (!l->continues && check_key(l, out))
         return l->code;
-    strcpy(out + n, "\n");
+    memcpy(out + n, "\n", 2);
     return 0;
 }
 

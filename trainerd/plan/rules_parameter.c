@@ -15,7 +15,7 @@ static const char *const parameter_keys[] = {"engine", "for", "when", "dtype", "
 
 static int parse_group(struct sw_rule_parsing *p, const char **text, enum sw_group_kind *out)
 {
-    const char *from = *text, *word;
+    const char *from, *word;
     int err;
 
     if (!sw_rule_take_word(text, "over"))

@@ -262,13 +262,15 @@ END_TEST
 /* `n` times `part`, between `before` and `after`. */
 static const char *repeat(const char *before, const char *part, size_t n, const char *after)
 {
-    char *text = sw_arena_alloc(&arena, strlen(before) + strlen(part) * n + strlen(after) + 1);
+    const size_t size = strlen(before) + strlen(part) * n + strlen(after) + 1;
+    char *text = sw_arena_alloc(&arena, size);
+    size_t at;
 
     ck_assert_ptr_nonnull(text);
-    strcpy(text, before);
+    at = (size_t)snprintf(text, size, "%s", before);
     for (size_t i = 0; i < n; i++)
-        memcpy(text + strlen(before) + i * strlen(part), part, strlen(part));
-    strcpy(text + strlen(before) + n * strlen(part), after);
+        at += (size_t)snprintf(text + at, size - at, "%s", part);
+    snprintf(text + at, size - at, "%s", after);
     return text;
 }
 

@@ -204,7 +204,7 @@ static void refuse(const struct sw_source *a, uint32_t n_a, const struct sw_sour
 START_TEST(what_contradicts_is_refused_by_name)
 {
     const struct sw_source x = whole("x", SW_BF16, 8, 4), y = whole("y", SW_BF16, 8, 4);
-    const struct sw_source twice[] = {x, y, x}, late[] = {y, x, x};
+    const struct sw_source twice[] = {x, y, x}, late[] = {y, x, x}, again[] = {x, y, y};
     const struct sw_source typed = whole("x", SW_F16, 8, 4), tall = whole("x", SW_BF16, 9, 4);
     struct sw_source flat = x, deep = x;
 
@@ -212,6 +212,7 @@ START_TEST(what_contradicts_is_refused_by_name)
     deep.ndim = deep.box.ndim = 7;
     refuse(twice, 3, NULL, 0, "rank 3", "source x twice");
     refuse(&y, 1, late, 3, "rank 4", "source x twice");
+    refuse(&y, 1, again, 3, "rank 4", "source y twice");
     refuse(&x, 1, &typed, 1, "BF16 [8, 4] on trainer rank 3", "F16 [8, 4] on rank 4");
     refuse(&x, 1, &tall, 1, "BF16 [8, 4] on trainer rank 3", "BF16 [9, 4] on rank 4");
     refuse(&flat, 1, NULL, 0, "source x", "its box has 1");

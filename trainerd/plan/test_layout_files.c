@@ -79,6 +79,8 @@ struct sw_placement place(const struct engine_case *c, uint32_t tp, uint32_t pp)
     for (uint32_t g = 0; g < SW_GROUP_COUNT; g++)
         if (c->alone & (1u << g))
             of[g] = (struct sw_group){0, 1};
+    if (c->head_dp)
+        of[SW_GROUP_HEAD_TP] = (struct sw_group){tp % (c->tp / c->dp), c->tp / c->dp};
     ck_assert_msg(sw_coordinates_complete(&at.at, c->kind, &e) == 0, "%s", e.text);
     return at;
 }

@@ -108,6 +108,10 @@ START_TEST(optional_is_said_of_each)
     for (uint32_t i = 0; i < 4; i++)
         ck_assert_int_eq(sw_model_optional(m, r->first_tensor + i), i % 2);
     ck_assert(!sw_model_role(m, 1)->optional);
+    teardown();
+    make_small(test_small_config);
+    ck_assert(sw_model_role(m, role("head"))->optional);
+    ck_assert(!sw_model_role(m, role("norm"))->optional);
 }
 END_TEST
 
@@ -155,17 +159,16 @@ END_TEST
 
 static void check_located(uint32_t tensor, uint32_t way, const char *name, const uint64_t *origin)
 {
-    uint64_t at[SW_MAX_DIMS];
+    uint64_t at[SW_MAX_DIMS] = {0};
     char found[SW_NAME_MAX + 1];
-    struct sw_stored s;
-    uint32_t stored;
+    struct sw_stored s = {0};
+    uint32_t stored = 0;
 
     ck_assert(sw_model_locate(m, tensor, way, &stored, at));
     sw_model_stored_name(m, stored, found);
     ck_assert_str_eq(found, name);
     sw_model_stored_get(m, stored, &s);
-    for (uint32_t d = 0; d < s.ndim; d++)
-        ck_assert_uint_eq(at[d], origin[d]);
+    ck_assert(memcmp(at, origin, s.ndim * sizeof(*at)) == 0);
 }
 
 START_TEST(tensors_lie_alone_or_in_packed_ones)
@@ -173,7 +176,7 @@ START_TEST(tensors_lie_alone_or_in_packed_ones)
     const uint64_t none[2] = {0, 0}, packed[3] = {5, 32, 0};
     const struct sw_tensor_role *r;
     struct sw_stored s;
-    uint64_t at[SW_MAX_DIMS];
+    uint64_t at[SW_MAX_DIMS] = {0};
     uint32_t tensor, stored;
 
     make_small(test_small_config);
@@ -234,6 +237,24 @@ START_TEST(scales_are_known_with_an_fp8_config)
 }
 END_TEST
 
+/* The same name for different shapes, in layers of their own. */
+START_TEST(a_name_may_be_shared_by_layers)
+{
+    struct sw_stored s = {0};
+    uint32_t stored = 0;
+
+    make("[tensor a]\nfor = layer from 0 to 3\nwhen = layer < 2\nshape = 4\nstored = l.{layer}\n"
+         "[tensor b]\nfor = n from 0 to 3\nwhen = n >= 2\nshape = 5\nstored = l.{n}\n",
+        "{}", SW_ENGINE_ANY);
+    ck_assert_int_eq(sw_model_find(m, "l.1", &stored), SW_KNOWN);
+    sw_model_stored_get(m, stored, &s);
+    ck_assert_uint_eq(s.shape[0], 4);
+    ck_assert_int_eq(sw_model_find(m, "l.2", &stored), SW_KNOWN);
+    sw_model_stored_get(m, stored, &s);
+    ck_assert_uint_eq(s.shape[0], 5);
+}
+END_TEST
+
 /* ---- errors ---- */
 
 START_TEST(errors_of_a_model_name_the_rule)
@@ -284,29 +305,28 @@ END_TEST
 
 START_TEST(work_is_bounded)
 {
+    struct test_text rules = {0};
     struct sw_error e = {0};
-    char *rules = malloc(1u << 20), *at = rules;
 
-    ck_assert_ptr_nonnull(rules);
-    at += sprintf(at, "[tensor a]\nfor = x from 0 to 3999999\nshape = 1\nstored = a.{x}\nwhen = 1");
+    test_append(
+        &rules, "[tensor a]\nfor = x from 0 to 3999999\nshape = 1\nstored = a.{x}\nwhen = 1");
     for (int i = 0; i < 100; i++)
-        at += sprintf(at, "\n  + x * x");
-    ck_assert_int_eq(test_make_model(rules, "{}", SW_ENGINE_ANY, &m, &e), SW_ERR_LIMIT);
+        test_append(&rules, "\n  + x * x");
+    ck_assert_int_eq(test_make_model(rules.text, "{}", SW_ENGINE_ANY, &m, &e), SW_ERR_LIMIT);
     ck_assert_msg(strstr(e.text, "too much work"), "%s", e.text);
-    at = rules;
-    for (int i = 0; i < 100; i++)
-        at += sprintf(at,
-            "[tensor a%d]\nfor = x from 0 to 3\nwhen = x == %d\nshape = %d\nstored = a.{x}\n", i,
-            i % 4, i + 1);
-    ck_assert_int_lt(test_make_model(rules, "{}", SW_ENGINE_ANY, &m, &e), 0);
-    free(rules);
+    rules.n = 0;
+    for (int i = 0; i < 70; i++)
+        test_append(&rules, "[tensor a%d]\nfor = x from %d to %d\nshape = %d\nstored = a.{x}\n", i,
+            i, i, i + 1);
+    ck_assert_int_eq(test_make_model(rules.text, "{}", SW_ENGINE_ANY, &m, &e), SW_ERR_LIMIT);
+    ck_assert_msg(strstr(e.text, "at most 64 stored names"), "%s", e.text);
 }
 END_TEST
 
 /* ---- lists ---- */
 
 struct list {
-    char text[8192];
+    struct test_text out;
     unsigned stop_after;
 };
 
@@ -314,23 +334,22 @@ struct list {
 static int add(void *arg, const struct sw_model_parameter *p)
 {
     struct list *l = arg;
-    char *at = l->text + strlen(l->text);
 
-    at += sprintf(at, "%s %s", p->name, sw_dtype_name(p->dtype));
+    test_append(&l->out, "%s %s", p->name, sw_dtype_name(p->dtype));
     for (uint32_t d = 0; d < p->ndim; d++)
-        at += sprintf(at, "%c%llu", d ? ',' : ' ', (unsigned long long)p->shape[d]);
-    at += sprintf(at, "%s%s%s%s%s\n", p->alias_of ? " = " : "", p->alias_of ? p->alias_of : "",
+        test_append(&l->out, "%c%llu", d ? ',' : ' ', (unsigned long long)p->shape[d]);
+    test_append(&l->out, "%s%s%s%s%s\n", p->alias_of ? " = " : "", p->alias_of ? p->alias_of : "",
         p->expert ? " expert" : "", p->draft ? " draft" : "", p->scale ? " scale" : "");
     return l->stop_after && --l->stop_after == 0 ? 42 : 0;
 }
 
 static void check_list(const struct sw_placement *at, bool draft, const char *expected)
 {
-    struct list l = {.text = ""};
+    struct list l = {0};
     struct sw_error e = {0};
 
     ck_assert_msg(!sw_model_list(m, at, draft, add, &l, &e), "%s", e.text);
-    ck_assert_str_eq(l.text, expected);
+    ck_assert_str_eq(l.out.text, expected);
 }
 
 START_TEST(a_rank_has_its_parameters_layer_by_layer)
@@ -381,8 +400,7 @@ END_TEST
 /* Which layers each stage has: "0 1|2 3|". */
 static int add_layer(void *arg, const struct sw_model_parameter *p)
 {
-    strcat(arg, p->name + 2);
-    strcat(arg, " ");
+    test_append(arg, "%s ", p->name + 2);
     return 0;
 }
 
@@ -398,7 +416,7 @@ START_TEST(stages_of_each_kind)
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
-        char text[256] = "";
+        struct test_text text = {0};
 
         make("[tensor a]\nfor = layer from 0 to 5\nshape = 1\nstored = a.{layer}\n"
              "[parameter l.{layer}]\nfor = layer from 0 to 5\npart = a\n",
@@ -406,10 +424,10 @@ START_TEST(stages_of_each_kind)
         for (uint32_t s = 0; s < 4; s++) {
             struct sw_placement at = test_place(cases[i].kind, 1, 0, 1, s, 4);
 
-            ck_assert_int_eq(sw_model_list(m, &at, false, add_layer, text, NULL), 0);
-            strcat(text, "|");
+            ck_assert_int_eq(sw_model_list(m, &at, false, add_layer, &text, NULL), 0);
+            test_append(&text, "|");
         }
-        ck_assert_str_eq(text, cases[i].stages);
+        ck_assert_str_eq(text.text, cases[i].stages);
         teardown();
     }
 }
@@ -417,12 +435,7 @@ END_TEST
 
 static int add_name(void *arg, const struct sw_model_parameter *p)
 {
-    strcat(arg, p->name);
-    if (p->alias_of) {
-        strcat(arg, "=");
-        strcat(arg, p->alias_of);
-    }
-    strcat(arg, " ");
+    test_append(arg, "%s%s%s ", p->name, p->alias_of ? "=" : "", p->alias_of ? p->alias_of : "");
     return 0;
 }
 
@@ -453,16 +466,16 @@ START_TEST(sections_of_one_name)
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
-        char text[512] = "";
+        struct test_text text = {0};
 
         make(rules, "{}", cases[i].kind);
         for (uint32_t s = 0; s < cases[i].pp; s++) {
             struct sw_placement at = test_place(cases[i].kind, 1, 0, 1, s, cases[i].pp);
 
-            ck_assert_int_eq(sw_model_list(m, &at, false, add_name, text, NULL), 0);
-            strcat(text, "|");
+            ck_assert_int_eq(sw_model_list(m, &at, false, add_name, &text, NULL), 0);
+            test_append(&text, "|");
         }
-        ck_assert_str_eq(text, cases[i].stages);
+        ck_assert_str_eq(text.text, cases[i].stages);
         teardown();
     }
 }
@@ -486,7 +499,7 @@ START_TEST(fp8_ranks_have_scales)
         "model.layers.0.mlp.down_proj.weight_scale_inv F32 4,6 scale\n");
     at.block[0] = at.block[1] = 128;
     {
-        struct list l = {.text = ""};
+        struct list l = {0};
         struct sw_error e = {0};
 
         ck_assert_int_eq(sw_model_list(m, &at, false, add, &l, &e), SW_ERR_PLAN);
@@ -498,24 +511,24 @@ END_TEST
 START_TEST(modules_that_are_not_converted_stay_as_they_are)
 {
     struct sw_placement at = test_place(SW_ENGINE_SGLANG, 1, 0, 1, 0, 1);
-    struct list l = {.text = ""};
+    struct list l = {0};
 
     make_small(test_small_fp8_config); /* layer 2's q_proj, of which qkv_proj is made */
     at.block[0] = at.block[1] = 16;
     at.scale = SW_SCALE_UE8M0;
     ck_assert_int_eq(sw_model_list(m, &at, false, add, &l, NULL), 0);
-    ck_assert_ptr_nonnull(strstr(l.text, "model.layers.1.self_attn.qkv_proj.weight F8_E4M3"));
+    ck_assert_ptr_nonnull(strstr(l.out.text, "model.layers.1.self_attn.qkv_proj.weight F8_E4M3"));
     ck_assert_ptr_nonnull(
-        strstr(l.text, "model.layers.1.self_attn.qkv_proj.weight_scale_inv F8_E8M0"));
-    ck_assert_ptr_nonnull(strstr(l.text, "model.layers.2.self_attn.qkv_proj.weight BF16"));
-    ck_assert_ptr_null(strstr(l.text, "model.layers.2.self_attn.qkv_proj.weight_scale_inv"));
+        strstr(l.out.text, "model.layers.1.self_attn.qkv_proj.weight_scale_inv F32"));
+    ck_assert_ptr_nonnull(strstr(l.out.text, "model.layers.2.self_attn.qkv_proj.weight BF16"));
+    ck_assert_ptr_null(strstr(l.out.text, "model.layers.2.self_attn.qkv_proj.weight_scale_inv"));
 }
 END_TEST
 
 START_TEST(a_callback_can_stop)
 {
     struct sw_placement at = test_place(SW_ENGINE_SGLANG, 1, 0, 1, 0, 1);
-    struct list l = {.text = "", .stop_after = 3};
+    struct list l = {.stop_after = 3};
 
     make_small(test_small_config);
     ck_assert_int_eq(sw_model_list(m, &at, true, add, &l, NULL), 42);
@@ -538,6 +551,7 @@ int main(void)
     tcase_add_test(tc, what_is_not_there_is_not_found);
     tcase_add_test(tc, tensors_lie_alone_or_in_packed_ones);
     tcase_add_test(tc, scales_are_known_with_an_fp8_config);
+    tcase_add_test(tc, a_name_may_be_shared_by_layers);
     tcase_add_test(tc, errors_of_a_model_name_the_rule);
     tcase_add_test(tc, work_is_bounded);
     tcase_add_test(tc, a_rank_has_its_parameters_layer_by_layer);

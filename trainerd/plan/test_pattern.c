@@ -100,7 +100,7 @@ START_TEST(no_name_is_longer_than_names_may_be)
     struct sw_name n;
 
     memset(text, 'a', sizeof(text));
-    strcpy(text + SW_NAME_MAX - 8, ".{layer}");
+    memcpy(text + SW_NAME_MAX - 8, ".{layer}", sizeof(".{layer}"));
     p = parse(text);
     ck_assert_uint_eq(sw_pattern_print(&p, v, name), SW_NAME_MAX);
     memmove(text + 1, text, strlen(text) + 1);

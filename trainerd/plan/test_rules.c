@@ -295,13 +295,14 @@ END_TEST
 /* `n` times `part` behind `before`. */
 static char *repeat(const char *before, const char *part, size_t n)
 {
-    char *text = malloc(strlen(before) + strlen(part) * n + 1), *at;
+    const size_t size = strlen(before) + strlen(part) * n + 1;
+    char *text = malloc(size);
+    size_t at;
 
     ck_assert_ptr_nonnull(text);
-    strcpy(text, before);
-    at = text + strlen(before);
-    for (size_t i = 0; i < n; i++, at += strlen(part))
-        strcpy(at, part);
+    at = (size_t)snprintf(text, size, "%s", before);
+    for (size_t i = 0; i < n; i++)
+        at += (size_t)snprintf(text + at, size - at, "%s", part);
     return text;
 }
 

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "trainerd/plan/test_small_model.h"
 
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 const char test_small_rules[] =
@@ -124,4 +127,18 @@ struct sw_placement test_place(
     at.at.of[SW_GROUP_PP] = (struct sw_group){stage, pp};
     (void)sw_coordinates_complete(&at.at, kind, NULL);
     return at;
+}
+
+void test_append(struct test_text *t, const char *format, ...)
+{
+    va_list args;
+    int n;
+
+    va_start(args, format);
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): it is, one line above */
+    n = vsnprintf(t->text + t->n, sizeof(t->text) - t->n, format, args);
+    va_end(args);
+    if (n < 0 || (size_t)n >= sizeof(t->text) - t->n)
+        abort();
+    t->n += (size_t)n;
 }

@@ -20,4 +20,11 @@ int test_make_model(const char *rules, const char *config, enum sw_engine_kind k
 struct sw_placement test_place(
     enum sw_engine_kind kind, uint32_t tp, uint32_t rank, uint32_t ep, uint32_t stage, uint32_t pp);
 
+struct test_text {
+    char text[8192];
+    size_t n;
+};
+void test_append(struct test_text *t, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
 #endif
