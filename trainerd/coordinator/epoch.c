@@ -373,8 +373,9 @@ static int make_next(struct sw_coordinator *c, struct candidates *k, struct sw_e
     int err = sw_coord_plan_ranks(c, &ranks, e);
     uint32_t n;
 
-    if (!err)
-        err = leave_out(c, k, ranks, look_alone, e);
+    if (err) /* the trainers' own fault: no engine can be left out for it */
+        return err;
+    err = leave_out(c, k, ranks, look_alone, e);
     n = k->n;
     if (!err)
         err = make_for(c, ranks, k->engines, k->n, true, &c->next_plan, e);
