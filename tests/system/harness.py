@@ -34,7 +34,7 @@ SANITIZER = re.compile(
 
 def binary(name):
     folder = "tools" if name.startswith("shard") else name
-    if name in ("slow-trainer", "odd-engine"):
+    if name in ("slow-trainer", "odd-engine", "scripted-engine"):
         folder = os.path.join("tests", "system")
     return os.path.join(BUILD, folder, name)
 

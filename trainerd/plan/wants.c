@@ -258,8 +258,6 @@ static int want_by_rules(struct sw_wanting *w, const struct sw_plan_target *t,
         return why.code;
     }
     w->derived += !have && any_derived;
-    for (uint32_t i = first; i < w->n; i++)
-        w->raw[i].parameter = root;
     mark_wanted(w, first);
     return 0;
 }

@@ -48,8 +48,8 @@ int sw_wanting_init(struct sw_wanting *w, const struct sw_layout *l, bool join, 
 void sw_wanting_free(struct sw_wanting *w);
 
 /*
- * Appends what this target wants, by parameter and offset. An alias has no wants: those of its
- * root are its own. *expert: by parameter, whether it has a stack (the caller's; NULL with
+ * Appends what this target wants, by parameter and offset. Of a storage with several names one
+ * parameter has wants: that whose source is taken. *expert: by parameter, whether it has a stack (the caller's; NULL with
  * identity).
  */
 int sw_wanting_target(
