@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "trainerd/coordinator/internal.h"
+#include "trainerd/plan/checks.h"
 #include "trainerd/plan/compact.h"
 #include "trainerd/plan/expert_maps.h"
 
@@ -102,6 +103,8 @@ static int make(struct plan_ranks *ranks, const struct plan_targets *t, struct p
     if (err)
         return err;
     err = sw_layout_make(ranks->items, ranks->n, t->items, t->n, &options, &p->layout, notes, e);
+    if (!err)
+        err = sw_checks_possible(p->layout, e);
     if (!err)
         err = make_shares(p, e);
     if (err) {
