@@ -153,8 +153,9 @@ class Parameters(Engines):
 
     def test_left_out(self):
         """The engine makes it itself: in no plan, and no fault."""
-        name = "model.layers.0.self_attn.attn.k_scale"
-        self.fits(wanted=put(name, "F32"))
+        mark = self.cluster.trainerd.mark()
+        self.fits(wanted=put("model.layers.0.self_attn.attn.k_scale", "F32"))
+        self.cluster.trainerd.wait_line("info: 1 parameter is left out of the plan", since=mark)
 
     def test_casts(self):
         """Every float type, in one engine."""
@@ -171,6 +172,9 @@ class Configs(Engines):
         self.misfits("architecture FooForCausalLM", "qwen3",
                      text='{"architectures": ["FooForCausalLM"]}')
         self.misfits("its config.json names none", text="{}")
+        self.misfits(r"architecture A\nB\x1b[31m; there are", text=json.dumps(
+            {"architectures": ["A\nB\x1b[31m"]}))
+        self.misfits("AAA...; there are: deepseek", text=json.dumps({"architectures": ["A" * 10_000]}))
         self.refused("without its folder", layout="../qwen3")
         self.refused("kind trt", "sglang and vllm", lines=["kind trt"])
 

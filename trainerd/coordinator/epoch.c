@@ -338,6 +338,10 @@ static int make_for(struct sw_coordinator *c, struct plan_ranks *ranks, struct e
             notes.unused, notes.unused == 1 ? " is" : "s are", notes.unused_names,
             notes.unused > 3 ? ", ..." : "");
         sw_coord_set_text(&c->unused, notes.unused ? text : NULL);
+        if (notes.derived)
+            sw_coord_log(c, LEVEL_INFO,
+                "%u parameter%s left out of the plan: engines make them themselves", notes.derived,
+                notes.derived == 1 ? " is" : "s are");
     }
     *out = p;
     return 0;
