@@ -9,7 +9,7 @@
 #include "common/memory.h"
 #include "common/program.h"
 
-struct part { /* data, or counters */
+struct part { /* data, counters, or maxima */
     int fd;   /* -1 once it is mapped */
     uint64_t bytes;
     void *base; /* NULL until then */
@@ -18,7 +18,7 @@ struct part { /* data, or counters */
 struct buffer {
     bool there;
     uint64_t generation;
-    struct part data, counters;
+    struct part data, counters, maxima;
 };
 
 struct sw_buffers {
@@ -44,6 +44,7 @@ static void drop(struct buffer *b)
         return;
     drop_part(&b->data);
     drop_part(&b->counters);
+    drop_part(&b->maxima);
     b->there = false;
 }
 
@@ -63,25 +64,29 @@ int sw_buffers_take(struct sw_buffers *b, struct sw_msg *msg, struct sw_error *e
 
     if (in->index >= SW_BUFFERS)
         return sw_fail(e, SW_ERR_PROTOCOL, "BUFFER %u; there are %d", in->index, SW_BUFFERS);
-    if (msg->n_fds != 2)
+    if (msg->n_fds != (in->maxima_bytes ? 3 : 2))
         return sw_fail(e, SW_ERR_PROTOCOL,
-            "BUFFER %u came with %u descriptors instead of 2 (data and counters)", in->index,
-            msg->n_fds);
+            "BUFFER %u came with %u descriptors instead of %d (data, counters%s)", in->index,
+            msg->n_fds, in->maxima_bytes ? 3 : 2, in->maxima_bytes ? ", maxima" : "");
     if (!in->data_bytes || in->data_bytes > SW_BYTES_MAX || !in->counter_bytes ||
-        in->counter_bytes > SW_BYTES_MAX)
+        in->counter_bytes > SW_BYTES_MAX || in->maxima_bytes > SW_BYTES_MAX)
         return sw_fail(e, SW_ERR_PROTOCOL,
-            "BUFFER %u of %" PRIu64 " bytes with counters of %" PRIu64 " bytes", in->index,
-            in->data_bytes, in->counter_bytes);
+            "BUFFER %u of %" PRIu64 " bytes with counters of %" PRIu64 " and maxima of %" PRIu64
+            " bytes",
+            in->index, in->data_bytes, in->counter_bytes, in->maxima_bytes);
     to = &b->items[in->index];
     drop(to);
     *to = (struct buffer){.there = true,
         .generation = in->generation,
         .data = {.fd = sw_msg_take_fd(msg, 0), .bytes = in->data_bytes},
-        .counters = {.fd = sw_msg_take_fd(msg, 1), .bytes = in->counter_bytes}};
+        .counters = {.fd = sw_msg_take_fd(msg, 1), .bytes = in->counter_bytes},
+        .maxima = {
+            .fd = in->maxima_bytes ? sw_msg_take_fd(msg, 2) : -1, .bytes = in->maxima_bytes}};
     return 0;
 }
 
-static int map_part(struct part *p, unsigned threads, struct sw_error *e)
+static int map_part(
+    struct part *p, const char *what, uint32_t index, unsigned threads, struct sw_error *e)
 {
     int rc;
 
@@ -91,33 +96,48 @@ static int map_part(struct part *p, unsigned threads, struct sw_error *e)
     if (!rc)
         rc = sw_memory_map(p->fd, p->bytes, true, SW_FILL_USED, threads, &p->base, e);
     if (rc)
-        return rc;
+        return sw_error_context(e, rc, "%s of buffer %u", what, index);
     close(p->fd); /* the mapping keeps the memory */
     p->fd = -1;
     return 0;
 }
 
-int sw_buffers_use(struct sw_buffers *b, uint32_t index, uint64_t replica_bytes, uint32_t n_tiles,
-    unsigned threads, void **data, uint64_t **counters, struct sw_error *e)
+static int check_room(
+    const struct buffer *b, uint32_t index, const struct sw_buffer_need *need, struct sw_error *e)
+{
+    const uint64_t counters = b->counters.bytes / sizeof(uint64_t);
+    const uint64_t maxima = b->maxima.bytes / sizeof(float);
+
+    if (b->data.bytes >= need->replica_bytes && counters >= need->n_tiles &&
+        maxima >= need->n_maxima)
+        return 0;
+    return sw_fail(e, SW_ERR_PROTOCOL,
+        "buffer %u (generation %" PRIu64 ") has %" PRIu64 " bytes and room for %" PRIu64
+        " counters and %" PRIu64 " maxima; the plan needs %" PRIu64
+        " bytes, %u counters and %" PRIu64 " maxima",
+        index, b->generation, b->data.bytes, counters, maxima, need->replica_bytes, need->n_tiles,
+        need->n_maxima);
+}
+
+int sw_buffers_use(struct sw_buffers *b, uint32_t index, const struct sw_buffer_need *need,
+    unsigned threads, struct sw_buffer_memory *memory, struct sw_error *e)
 {
     struct buffer *use = index < SW_BUFFERS ? &b->items[index] : NULL;
     int rc;
 
     if (!use || !use->there)
         return sw_fail(e, SW_ERR_PROTOCOL, "buffer %u is to be used, and never came", index);
-    if (use->data.bytes < replica_bytes || use->counters.bytes / sizeof(uint64_t) < n_tiles)
-        return sw_fail(e, SW_ERR_PROTOCOL,
-            "buffer %u (generation %" PRIu64 ") has %" PRIu64 " bytes and room for %" PRIu64
-            " counters; the plan needs %" PRIu64 " bytes and %u counters",
-            index, use->generation, use->data.bytes, use->counters.bytes / sizeof(uint64_t),
-            replica_bytes, n_tiles);
-    rc = map_part(&use->data, threads, e);
+    rc = check_room(use, index, need, e);
+    if (!rc)
+        rc = map_part(&use->data, "data", index, threads, e);
+    if (!rc)
+        rc = map_part(&use->counters, "counters", index, threads, e);
+    if (!rc && need->n_maxima)
+        rc = map_part(&use->maxima, "maxima", index, threads, e);
     if (rc)
-        return sw_error_context(e, rc, "data of buffer %u", index);
-    rc = map_part(&use->counters, threads, e);
-    if (rc)
-        return sw_error_context(e, rc, "counters of buffer %u", index);
-    *data = use->data.base;
-    *counters = use->counters.base;
+        return rc;
+    memory->data = use->data.base;
+    memory->counters = use->counters.base;
+    memory->maxima = need->n_maxima ? use->maxima.base : NULL;
     return 0;
 }

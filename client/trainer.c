@@ -8,26 +8,14 @@
 #include "common/error.h"
 #include "common/limits.h"
 
-#define NAMES_SHOWN 5u
-
 const char *sw_version_string(void)
 {
     return SW_VERSION;
 }
 
-static uint64_t deadline_of(uint32_t timeout_ms)
-{
-    return sw_deadline_in(timeout_ms ? timeout_ms : SW_CLIENT_BACKSTOP_MS);
-}
-
 static bool replied(const struct sw_trainer *t)
 {
     return t->replied;
-}
-
-static bool replied_or_over(const struct sw_trainer *t)
-{
-    return t->replied || t->over.code;
 }
 
 /* ---- open ---- */
@@ -104,7 +92,8 @@ void sw_trainer_close(sw_trainer *t)
 {
     if (!t)
         return;
-    if (t->channel && t->state == TRAINER_STAGING && !t->fault.code)
+    if (t->channel && (t->state == TRAINER_STAGING || t->state == TRAINER_SHARING) &&
+        !t->fault.code)
         trainer_send_abort(t, t->version, "the trainer closed its session before it ended");
     sw_channel_free(t->channel);
     trainer_forget_results(t);
@@ -170,7 +159,7 @@ int sw_trainer_declare(
 
     if (rc)
         return rc;
-    if (t->state == TRAINER_STAGING || t->state == TRAINER_ENDING)
+    if (trainer_staging(t))
         return sw_fail(e, SW_ERR_STATE,
             "declare: version %" PRIu64 " is begun; end or abort it first", t->version);
     rc = sw_declaration_new(tensors, n, &d, e);
@@ -241,19 +230,23 @@ static int check_program(struct sw_trainer *t, uint64_t layout_epoch, struct sw_
 /* The version is granted: everything that puts go by is made ready. */
 static int prepare(struct sw_trainer *t, struct sw_error *e)
 {
-    uint64_t *counters;
-    void *data;
+    struct sw_buffer_memory memory;
     int rc;
 
     if (t->reply.version == 0)
         return sw_fail(e, SW_ERR_PROTOCOL, "trainerd began version 0");
     rc = check_program(t, t->reply.layout_epoch, e);
     if (!rc)
-        rc = sw_buffers_use(t->buffers, t->reply.buffer, t->loads->replica_bytes, t->loads->n_tiles,
-            t->threads, &data, &counters, e);
+        rc = sw_buffers_use(t->buffers, t->reply.buffer,
+            &(struct sw_buffer_need){.replica_bytes = t->loads->replica_bytes,
+                .n_tiles = t->loads->n_tiles,
+                .n_maxima = t->loads->n_maxima},
+            t->threads, &memory, e);
     if (rc)
         return rc;
-    sw_executor_begin(t->executor, data, counters);
+    sw_executor_begin(t->executor, memory.data, memory.counters);
+    if (sw_executor_needs_maxima(t->executor))
+        sw_executor_set_maxima(t->executor, memory.maxima, t->loads->n_maxima);
     return 0;
 }
 
@@ -271,6 +264,7 @@ static int granted(struct sw_trainer *t, struct sw_error *e)
     t->version = t->reply.version;
     t->granted_ns = sw_clock_ns();
     atomic_store(&t->look_ns, 0);
+    t->shared = false;
     t->state = TRAINER_STAGING;
     return 0;
 }
@@ -318,7 +312,7 @@ static int ask_to_begin(
 int sw_trainer_begin(
     sw_trainer *t, uint64_t version, uint32_t timeout_ms, uint64_t *begun, struct sw_error *e)
 {
-    const uint64_t deadline = deadline_of(timeout_ms);
+    const uint64_t deadline = trainer_deadline(timeout_ms);
     const bool staged = t->state == TRAINER_STAGED || t->state == TRAINER_PUBLISHED;
     struct sw_error why;
     int rc = trainer_enter(t, &why);
@@ -328,7 +322,7 @@ int sw_trainer_begin(
         return sw_fail(e, rc, "%s", why.text);
     if (t->fault.code)
         return trainer_closed(t, e);
-    if (t->state == TRAINER_STAGING || t->state == TRAINER_ENDING)
+    if (trainer_staging(t))
         return sw_fail(e, SW_ERR_STATE,
             "begin: version %" PRIu64 " is begun; end or abort it first", t->version);
     if (!t->declared)
@@ -380,8 +374,8 @@ int sw_trainer_put(
         return sw_fail(e, SW_ERR_INVALID, "put: %s is NULL", name ? "value" : "name");
     if (t->state != TRAINER_STAGING)
         return sw_fail(e, SW_ERR_STATE, "put of tensor %.512s: %s", name,
-            t->state == TRAINER_ENDING ? "end was called and has not returned an answer yet"
-                                       : "no version is begun; call sw_trainer_begin");
+            trainer_staging(t) ? "end was called and has not returned an answer yet"
+                               : "no version is begun; call sw_trainer_begin");
     rc = look_for_trouble(t, e);
     if (rc)
         return rc;
@@ -391,86 +385,7 @@ int sw_trainer_put(
     return sw_executor_put(t->executor, source, value, e);
 }
 
-/* ---- end, abort ---- */
-
-/* trainerd would find it too, after its drain deadline. */
-static int check_missing(const struct sw_trainer *t, struct sw_error *e)
-{
-    uint32_t first[NAMES_SHOWN];
-    const uint32_t missing = sw_executor_missing(t->executor, first, NAMES_SHOWN);
-    char names[SW_ERROR_TEXT / 2];
-    size_t used = 0;
-
-    if (!missing)
-        return 0;
-    for (uint32_t i = 0; i < missing && i < NAMES_SHOWN && used < sizeof(names); i++)
-        used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%.80s", i ? ", " : "",
-            t->declared->sources[first[i]].name);
-    return sw_fail(e, SW_ERR_STATE,
-        "end of version %" PRIu64 ": %u of %u tensors are missing: %s%s; put them and end again",
-        t->version, missing, t->declared->n - t->n_unused, names,
-        missing > NAMES_SHOWN ? ", ..." : "");
-}
-
-static int send_end(struct sw_trainer *t, uint64_t deadline, struct sw_error *e)
-{
-    struct sw_msg *msg = sw_msg_new(SW_MSG_END);
-
-    if (msg) {
-        msg->u.end.rank = t->rank;
-        msg->u.end.version = t->version;
-        msg->u.end.bytes = sw_executor_bytes(t->executor);
-        msg->u.end.stage_ns = sw_clock_ns() - t->granted_ns;
-        msg->u.end.digests =
-            sw_arena_array(&msg->arena, t->loads->n_checks, sizeof(*msg->u.end.digests));
-        if (msg->u.end.digests) {
-            msg->u.end.n = sw_executor_digests(t->executor, msg->u.end.digests);
-        } else {
-            sw_msg_free(msg);
-            msg = NULL;
-        }
-    }
-    return trainer_post(t, msg, deadline, e);
-}
-
-int sw_trainer_end(sw_trainer *t, uint32_t timeout_ms, struct sw_error *e)
-{
-    const uint64_t deadline = deadline_of(timeout_ms);
-    char what[96];
-    int rc = trainer_enter(t, e);
-
-    if (rc)
-        return rc;
-    if (t->state == TRAINER_STAGING) {
-        rc = check_missing(t, e);
-        if (!rc)
-            rc = send_end(t, deadline, e);
-        if (rc)
-            return rc;
-        t->state = TRAINER_ENDING;
-        t->replied = false;
-    } else if (t->state != TRAINER_ENDING) {
-        return sw_fail(e, SW_ERR_STATE, "end: no version is begun; call sw_trainer_begin");
-    }
-    snprintf(what, sizeof(what), "the other trainer ranks to end version %" PRIu64, t->version);
-    rc = trainer_await(t, replied_or_over, deadline, what, e);
-    if (rc)
-        return rc;
-    if (!t->replied)
-        return trainer_take_over(t, e);
-    t->state = TRAINER_STAGED;
-    if (!t->outcome.code)
-        return 0;
-    if (t->outcome.code == SW_ERR_STATE) {
-        t->state = TRAINER_STAGING;
-    } else {
-        t->state = TRAINER_IDLE;
-        trainer_bury(t, t->version);
-        t->over.code = 0; /* the same news, if it came twice */
-        atomic_store(&t->trouble, t->fault.code != 0);
-    }
-    return sw_fail(e, t->outcome.code, "%s", t->outcome.text);
-}
+/* ---- abort ---- */
 
 int sw_trainer_abort(sw_trainer *t, const char *reason, struct sw_error *e)
 {
@@ -509,4 +424,12 @@ int sw_trainer_plan(const sw_trainer *t, struct sw_trainer_plan *plan, struct sw
 const char *sw_trainer_unused(const sw_trainer *t, size_t i)
 {
     return t->checked && i < t->n_unused ? t->declared->sources[t->unused[i]].name : NULL;
+}
+
+int sw_trainer_holds(const sw_trainer *t, const char *name)
+{
+    const uint32_t source =
+        t->checked && name ? sw_names_find(t->declared->names, name) : SW_NAMES_NONE;
+
+    return source != SW_NAMES_NONE && sw_executor_holds(t->executor, source);
 }

@@ -21,7 +21,8 @@ enum trainer_state {
     TRAINER_DECLARING, /* SOURCES_DONE is awaited */
     TRAINER_BEGINNING, /* BEGIN_DONE is awaited */
     TRAINER_STAGING,   /* puts */
-    TRAINER_ENDING,    /* END_DONE is awaited, perhaps by a second call of end */
+    TRAINER_SHARING,   /* MAXIMA_DONE is awaited, perhaps by a second call of end */
+    TRAINER_ENDING,    /* END_DONE is awaited, likewise */
     TRAINER_STAGED,
     TRAINER_PUBLISHED, /* we asked for it */
 };
@@ -57,6 +58,7 @@ struct sw_trainer {
     uint64_t aborted;      /* BEGINNING a version still unknown: an ABORT that came */
     struct sw_error aborted_why;
     uint64_t granted_ns;
+    bool shared;              /* the maxima of its FP8 blocks are those of all ranks */
     _Atomic uint64_t look_ns; /* when a put looks at the channel next */
 
     bool replied; /* the reply that the state awaits has come */
@@ -73,6 +75,11 @@ struct sw_trainer {
 };
 
 /* ---- trainer_session.c ---- */
+
+/* A version is begun and has not ended. */
+bool trainer_staging(const struct sw_trainer *t);
+/* 0 = the daemons' deadlines decide. */
+uint64_t trainer_deadline(uint32_t timeout_ms);
 
 /* Sends a message (owned; NULL = no memory). */
 int trainer_post(struct sw_trainer *t, struct sw_msg *msg, uint64_t deadline, struct sw_error *e);

@@ -152,7 +152,7 @@ static int find_request(struct sw_trainer *t, uint64_t version, uint64_t deadlin
 int sw_trainer_wait(sw_trainer *t, uint64_t version, uint32_t timeout_ms,
     struct sw_publish_result *result, struct sw_error *e)
 {
-    const uint64_t deadline = sw_deadline_in(timeout_ms ? timeout_ms : SW_CLIENT_BACKSTOP_MS);
+    const uint64_t deadline = trainer_deadline(timeout_ms);
     const uint64_t use = version ? version : t->version;
     struct trainer_request *request = NULL;
     char what[96];

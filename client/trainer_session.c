@@ -8,11 +8,22 @@
  */
 #include <inttypes.h>
 #include <stdlib.h>
+#include "client/options.h"
 #include "client/trainer_impl.h"
 #include "common/error.h"
 #include "common/limits.h"
 
 #define LOOKED_MAX 65536u /* messages taken in one call after its time is up */
+
+bool trainer_staging(const struct sw_trainer *t)
+{
+    return t->state == TRAINER_STAGING || t->state == TRAINER_SHARING || t->state == TRAINER_ENDING;
+}
+
+uint64_t trainer_deadline(uint32_t timeout_ms)
+{
+    return sw_deadline_in(timeout_ms ? timeout_ms : SW_CLIENT_BACKSTOP_MS);
+}
 
 int trainer_post(struct sw_trainer *t, struct sw_msg *msg, uint64_t deadline, struct sw_error *e)
 {
@@ -59,11 +70,6 @@ void trainer_uncheck(struct sw_trainer *t)
 }
 
 /* ---- messages ---- */
-
-static bool staging(const struct sw_trainer *t)
-{
-    return t->state == TRAINER_STAGING || t->state == TRAINER_ENDING;
-}
 
 static void set_over(struct sw_trainer *t, const char *reason)
 {
@@ -116,11 +122,11 @@ static void take_begin_done(struct sw_trainer *t, const struct sw_rank_reply *r)
         t->stale_begins--;
     if (r->error.code || r->version <= t->dead)
         return;
-    if (staging(t) && r->version == t->version)
+    if (trainer_staging(t) && r->version == t->version)
         return;
     trainer_bury(t, r->version);
     trainer_send_abort(t, r->version, "this begin was given up: its deadline had passed");
-    if (staging(t)) /* the grant that this version went by was the one given up */
+    if (trainer_staging(t)) /* the grant that this version went by was the one given up */
         set_over(t, "trainerd began another version in its place");
 }
 
@@ -148,8 +154,8 @@ static void take_abort(struct sw_trainer *t, const struct sw_abort *a)
 static int take_program(
     struct sw_trainer *t, const struct sw_load_program *part, struct sw_error *e)
 {
-    const bool first =
-        !part->first_template && !part->first_load && !part->first_check && !part->first_tile;
+    const bool first = !part->first_template && !part->first_load && !part->first_grid &&
+                       !part->first_check && !part->first_tile;
     int rc;
 
     if (part->rank != t->rank)
@@ -193,6 +199,10 @@ static int take(struct sw_trainer *t, struct sw_msg *msg, struct sw_error *e)
     case SW_MSG_BEGIN_DONE:
         take_begin_done(t, &msg->u.rank_reply);
         break;
+    case SW_MSG_MAXIMA_DONE:
+        if (t->state == TRAINER_SHARING && msg->u.rank_reply.version == t->version)
+            set_reply(t, &msg->u.rank_reply);
+        break;
     case SW_MSG_END_DONE:
         if (t->state == TRAINER_ENDING && msg->u.rank_reply.version == t->version)
             set_reply(t, &msg->u.rank_reply);
@@ -205,7 +215,7 @@ static int take(struct sw_trainer *t, struct sw_msg *msg, struct sw_error *e)
         return 0;
     case SW_MSG_LOAD_PROGRAM:
     case SW_MSG_BUFFER:
-        if (staging(t)) /* puts go by them */
+        if (trainer_staging(t)) /* puts go by them */
             rc = sw_fail(e, SW_ERR_PROTOCOL, "trainerd sent %s while version %" PRIu64 " is staged",
                 sw_msg_kind_name(msg->kind), t->version);
         else if (msg->kind == SW_MSG_BUFFER)
@@ -287,7 +297,7 @@ int trainer_await(struct sw_trainer *t, bool (*done)(const struct sw_trainer *t)
 int trainer_take_over(struct sw_trainer *t, struct sw_error *e)
 {
     /* No put runs now: trainerd may use the buffer again. */
-    if (staging(t) && !t->fault.code)
+    if (trainer_staging(t) && !t->fault.code)
         trainer_send_abort(t, t->version, t->over.text);
     t->state = TRAINER_IDLE;
     trainer_bury(t, t->version);

@@ -176,11 +176,6 @@ int sw_engine_rank_placement(const struct sw_engine_rank *r, const uint32_t bloc
         p.block[0] = r->block_rows;
         p.block[1] = r->block_columns;
     }
-    if (scale[0] && !p.block[0])
-        return sw_fail(e, SW_ERR_INVALID,
-            "engine %s rank %u: scale format %s, but neither the engine nor its config.json says "
-            "how large FP8 blocks are",
-            r->engine, r->rank, scale);
     if (p.block[0])
         p.scale = strcmp(scale, "ue8m0") == 0 ? SW_SCALE_UE8M0 : SW_SCALE_FP32;
     *out = p;

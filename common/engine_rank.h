@@ -22,7 +22,8 @@ int sw_engine_rank_check(const struct sw_engine_rank *r, struct sw_error *e);
 
 /*
  * The placement of a checked rank whose layout is not the identity. `block` is what its config.json
- * says of FP8 blocks, or 0, 0; the rank's own word counts more. The map is borrowed from the rank.
+ * says of FP8 blocks, or 0, 0; the rank's own word counts more. Without blocks nothing is
+ * quantised, whatever the scale format. The map is borrowed from the rank.
  */
 int sw_engine_rank_placement(const struct sw_engine_rank *r, const uint32_t block[2],
     struct sw_placement *out, struct sw_error *e);

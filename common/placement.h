@@ -8,7 +8,7 @@
 
 #include <shardwire/error.h>
 
-enum sw_engine_kind { /* whose parameter names and habits */
+enum sw_engine_kind {  /* whose parameter names and habits */
     SW_ENGINE_ANY = 0, /* checkpoint names: the identity layout */
     SW_ENGINE_SGLANG = 1,
     SW_ENGINE_VLLM = 2,
@@ -46,7 +46,7 @@ struct sw_placement { /* pointers are borrowed */
     enum sw_engine_kind kind;
     struct sw_coordinates at; /* complete: every size > 0 */
     enum sw_scale_format scale;
-    uint32_t block[2]; /* rows, columns of an FP8 block; 0 when not quantised */
+    uint32_t block[2];             /* rows, columns of an FP8 block; 0 when not quantised */
     uint32_t fused_shared_experts; /* extra slots after the stacked ones: 0 or 1 */
     /* Which expert lies in which slot of this rank; NULL = contiguous by id. One row of `slots`
      * numbers for each layer, or one row for all (map_layers 1). */
@@ -66,12 +66,13 @@ int sw_engine_kind_from_name(const char *name);
 
 /*
  * Fills in what was not said (docs/layouts.md, "GROUP"). SW_ERR_INVALID names a group whose rank is
- * not below its size, or sizes that do not divide: tp % dp, tp % ep (unless moe_tp is given).
+ * not below its size, or sizes that do not divide: tp % dp (SGLang, unless attn_tp is given), tp %
+ * ep (unless moe_tp is given). Inner groups are neighbours: moe_tp rank = tp rank % moe_tp size.
  */
 int sw_coordinates_complete(
     struct sw_coordinates *at, enum sw_engine_kind kind, struct sw_error *e);
 
-/* Equal in everything that decides what a rank holds. */
+/* Equal in everything that decides what a parameter of a rank holds: pp and dp do not. */
 bool sw_placement_equal(const struct sw_placement *a, const struct sw_placement *b);
 
 #endif

@@ -168,6 +168,7 @@ class Demo:
         path = os.path.join(CACHE, f"qwen3-0.6b-{seed}")
         os.makedirs(CACHE, exist_ok=True)
         subprocess.run([self.program("tools/shardwire-make-checkpoint"), CONFIG, path,
+                        "--layouts", os.path.join(ROOT, "layouts"),
                         "--seed", str(seed)], check=True)
         return path
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From a config.json to the tensors that the model's checkpoint holds. */
+/* The tensors that a model's checkpoint holds, listed from its layout rules. */
 #ifndef SW_TOOLS_ARCHITECTURE_H
 #define SW_TOOLS_ARCHITECTURE_H
 
@@ -8,8 +8,9 @@
 #include <shardwire/dtype.h>
 #include <shardwire/error.h>
 #include "common/arena.h"
+#include "trainerd/plan/model.h"
 
-struct sw_model_tensor {
+struct sw_architecture_tensor {
     const char *name;
     enum sw_dtype dtype;
     uint32_t ndim;
@@ -18,21 +19,23 @@ struct sw_model_tensor {
     const char *tied_to; /* name of the tensor whose value it has; NULL = its own */
 };
 
-struct sw_model {
+struct sw_architecture {
     size_t n;
-    struct sw_model_tensor *tensors; /* in the model's order */
+    struct sw_architecture_tensor *tensors; /* layer by layer */
     uint64_t bytes;
     struct sw_arena arena;
 };
 
-enum sw_tied_head { SW_TIED_HEAD_SAVED = 1, SW_TIED_HEAD_LEFT_OUT = 2 };
+struct sw_architecture_options {
+    bool no_tied_head; /* leave out tensors that the rules call optional: copies of others */
+    bool packed;       /* experts as Transformers 5 packs them */
+    bool draft;        /* draft (MTP) layers too */
+};
 
-/* Reads a config.json's text. SW_ERR_UNSUPPORTED names a model_type that is not known. `tied` says
- * what becomes of lm_head.weight when tie_word_embeddings is true. Free *out with sw_model_clear.
- */
-int sw_model_read(const char *json, size_t length, enum sw_tied_head tied, struct sw_model *out,
-    struct sw_error *e);
+/* Free *out with sw_architecture_clear. SW_ERR_LIMIT: more than SW_BYTES_MAX bytes. */
+int sw_architecture_list(const struct sw_model *model, const struct sw_architecture_options *o,
+    struct sw_architecture *out, struct sw_error *e);
 
-void sw_model_clear(struct sw_model *m);
+void sw_architecture_clear(struct sw_architecture *a);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -48,6 +49,24 @@ int sw_argument_size(const char *text, uint64_t min, uint64_t max, uint64_t *val
     if (n > UINT64_MAX >> shift || n << shift < min || n << shift > max)
         return -1;
     *value = n << shift;
+    return 0;
+}
+
+int sw_argument_block(const char *text, uint32_t block[2])
+{
+    const char *x = strchr(text, 'x');
+    char rows[8];
+    uint64_t n[2];
+
+    if (!x || x - text >= (ptrdiff_t)sizeof(rows))
+        return -1;
+    memcpy(rows, text, (size_t)(x - text));
+    rows[x - text] = '\0';
+    if (sw_argument_number(rows, 1, 65536, &n[0]) < 0 ||
+        sw_argument_number(x + 1, 1, 65536, &n[1]) < 0)
+        return -1;
+    block[0] = (uint32_t)n[0];
+    block[1] = (uint32_t)n[1];
     return 0;
 }
 

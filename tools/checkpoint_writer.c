@@ -29,7 +29,7 @@
 #define LL(x) ((unsigned long long)(x))
 
 struct block { /* a job: part of a tensor */
-    const struct sw_model_tensor *tensor;
+    const struct sw_architecture_tensor *tensor;
     uint32_t shard;
     uint64_t at; /* in the tensor */
     uint64_t file_offset;
@@ -37,7 +37,7 @@ struct block { /* a job: part of a tensor */
 };
 
 struct writer {
-    const struct sw_model *model;
+    const struct sw_architecture *model;
     const struct sw_write_options *options;
     int dir;
     size_t n_shards;
@@ -49,7 +49,7 @@ struct writer {
 };
 
 /* Next-fit: the shard of each tensor into shard_of (may be NULL); returns the number of shards. */
-static size_t assign(const struct sw_model *m, uint64_t shard_bytes, uint32_t *shard_of)
+static size_t assign(const struct sw_architecture *m, uint64_t shard_bytes, uint32_t *shard_of)
 {
     uint64_t used = 0;
     uint32_t shard = 0;
@@ -68,7 +68,7 @@ static size_t assign(const struct sw_model *m, uint64_t shard_bytes, uint32_t *s
     return shard + 1;
 }
 
-size_t sw_checkpoint_shards(const struct sw_model *m, uint64_t shard_bytes)
+size_t sw_checkpoint_shards(const struct sw_architecture *m, uint64_t shard_bytes)
 {
     return assign(m, shard_bytes, NULL);
 }
@@ -90,7 +90,7 @@ static int write_file(int dir, const char *name, const void *bytes, size_t n, st
     return code;
 }
 
-static json_t *describe(const struct sw_model_tensor *t, uint64_t begin)
+static json_t *describe(const struct sw_architecture_tensor *t, uint64_t begin)
 {
     json_t *shape = json_array();
 
@@ -121,7 +121,7 @@ static char *render_header(json_t *header, uint64_t *bytes)
 }
 
 static void add_blocks(
-    struct writer *w, const struct sw_model_tensor *t, uint32_t shard, uint64_t at)
+    struct writer *w, const struct sw_architecture_tensor *t, uint32_t shard, uint64_t at)
 {
     for (uint64_t done = 0; done < t->bytes; done += BLOCK) {
         const uint64_t left = t->bytes - done;
@@ -136,7 +136,7 @@ static void add_blocks(
 /* Header, room for the data, and the jobs that fill it. */
 static int start_shard(struct writer *w, uint32_t shard, struct sw_error *e)
 {
-    const struct sw_model *m = w->model;
+    const struct sw_architecture *m = w->model;
     json_t *header = json_pack("{s:{s:s}}", "__metadata__", "format", "pt");
     uint64_t at = 0, header_bytes = 0;
     char name[64], *bytes;
@@ -214,7 +214,7 @@ static int write_index(struct writer *w, struct sw_error *e)
     return code;
 }
 
-static int make_marker(const struct sw_model *m, const struct sw_write_options *o,
+static int make_marker(const struct sw_architecture *m, const struct sw_write_options *o,
     char text[MARKER_MAX], struct sw_error *e)
 {
     unsigned char digest[EVP_MAX_MD_SIZE];
@@ -232,7 +232,7 @@ static int make_marker(const struct sw_model *m, const struct sw_write_options *
     return 0;
 }
 
-static size_t count_blocks(const struct sw_model *m)
+static size_t count_blocks(const struct sw_architecture *m)
 {
     size_t n = 0;
 
@@ -241,7 +241,7 @@ static size_t count_blocks(const struct sw_model *m)
     return n;
 }
 
-static int write_into(int dir, const struct sw_model *m, const struct sw_write_options *o,
+static int write_into(int dir, const struct sw_architecture *m, const struct sw_write_options *o,
     const char *marker, struct sw_error *e)
 {
     struct writer w = {.model = m, .options = o, .dir = dir};
@@ -296,7 +296,7 @@ static void remove_folder(const char *path)
 enum found { ABSENT, SAME, OURS, FOREIGN };
 
 /* Does it hold what the marker says? A folder that was damaged afterwards is written anew. */
-static bool whole(const char *folder, const struct sw_model *m)
+static bool whole(const char *folder, const struct sw_architecture *m)
 {
     struct sw_checkpoint *c;
     size_t n;
@@ -310,7 +310,7 @@ static bool whole(const char *folder, const struct sw_model *m)
     return same;
 }
 
-static enum found look(const char *folder, const char *marker, const struct sw_model *m)
+static enum found look(const char *folder, const char *marker, const struct sw_architecture *m)
 {
     const int dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     enum found found;
@@ -353,7 +353,7 @@ static int move_in(const char *made, const char *folder, bool replace, struct sw
 }
 
 /* Writes it beside `folder` and renames it. */
-static int write_beside(const char *folder, char *made, const struct sw_model *m,
+static int write_beside(const char *folder, char *made, const struct sw_architecture *m,
     const struct sw_write_options *options, const char *marker, bool replace, struct sw_error *e)
 {
     int code = 0, dir;
@@ -374,7 +374,7 @@ static int write_beside(const char *folder, char *made, const struct sw_model *m
     return code;
 }
 
-int sw_checkpoint_write(const char *folder, const struct sw_model *m,
+int sw_checkpoint_write(const char *folder, const struct sw_architecture *m,
     const struct sw_write_options *options, bool *kept, struct sw_error *e)
 {
     char marker[MARKER_MAX], made[4096];

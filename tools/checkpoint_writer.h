@@ -18,7 +18,7 @@ struct sw_write_options {
 };
 
 /* How many files it takes. */
-size_t sw_checkpoint_shards(const struct sw_model *m, uint64_t shard_bytes);
+size_t sw_checkpoint_shards(const struct sw_architecture *m, uint64_t shard_bytes);
 
 /*
  * Makes `folder` with model-0000i-of-0000n.safetensors, their index, config.json and a marker. The
@@ -26,7 +26,7 @@ size_t sw_checkpoint_shards(const struct sw_model *m, uint64_t shard_bytes);
  * already, written for the same config, seed and shards, and is whole. SW_ERR_EXISTS when something
  * else is there.
  */
-int sw_checkpoint_write(const char *folder, const struct sw_model *m,
+int sw_checkpoint_write(const char *folder, const struct sw_architecture *m,
     const struct sw_write_options *options, bool *kept, struct sw_error *e);
 
 #endif

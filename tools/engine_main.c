@@ -19,7 +19,7 @@
 #include <unistd.h>
 #include <shardwire/engine.h>
 #include "common/limits.h"
-#include "tools/engine_options.h"
+#include "tools/engine_layout.h"
 #include "tools/guard.h"
 #include "tools/weights.h"
 
@@ -28,6 +28,7 @@
 struct process {
     struct sw_engine_arguments args;
     sw_engine *engine;
+    struct sw_engine_layout layout;
     struct sw_weights weights;
     struct sw_guard *guard;
     int signals;               /* signalfd */
@@ -361,17 +362,22 @@ static void serve(struct process *p)
 
 static int start(struct process *p, struct sw_error *e)
 {
-    const struct sw_engine_options options = {.size = sizeof(options),
+    struct sw_engine_options options = {.size = sizeof(options),
         .socket = p->args.socket,
         .group = p->args.group,
         .engine = p->args.name,
         .rank = p->args.rank,
         .world = p->args.world,
         .threads = p->args.threads};
-    int code = sw_engine_open(&options, &p->engine, e);
+    int code = sw_engine_layout_read(&p->args, &p->layout, e);
 
+    if (!code) {
+        sw_engine_layout_tell(&p->args, &p->layout, &options);
+        code = sw_engine_open(&options, &p->engine, e);
+    }
     if (!code)
-        code = sw_weights_declare(p->engine, p->args.folder, p->args.region_bytes, &p->weights, e);
+        code = sw_weights_declare(
+            p->engine, &p->layout.parameters, p->args.region_bytes, &p->weights, e);
     if (!code)
         code = sw_guard_new(&p->weights, p->args.threads, p->args.check_interval_ms, &p->guard, e);
     if (!code)
@@ -421,6 +427,7 @@ int main(int argc, char **argv)
     sw_guard_free(p.guard);
     sw_engine_close(p.engine);
     sw_weights_clear(&p.weights);
+    sw_engine_layout_clear(&p.layout);
     close(p.signals);
     return p.status;
 }

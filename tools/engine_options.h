@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <shardwire/engine.h>
+#include "trainerd/plan/scene.h"
 
 #define SW_EVENT_KINDS (SW_EVENT_RESUME + 1)
 
@@ -15,6 +16,11 @@ struct sw_engine_arguments {
     uint64_t region_bytes;
     const char *digests; /* file, or "-" */
     uint32_t check_interval_ms;
+    /* What it holds: "identity" = the checkpoint's tensors, else what a layout gives a rank. */
+    const char *layout, *layouts;
+    struct sw_engine_spec spec; /* kind, sizes, FP8, draft */
+    bool fp8_said;              /* --fp8: else config.json decides */
+    const char *expert_map;     /* file; NULL = experts lie by their ids */
     /* For tests and demonstrations, by event kind. */
     struct {
         uint32_t delay_ms;

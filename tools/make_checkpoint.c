@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* shardwire-make-checkpoint: a checkpoint with true names and shapes and random values. */
-#include <fcntl.h>
 #include <getopt.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -10,10 +9,9 @@
 #include "tools/architecture.h"
 #include "tools/arguments.h"
 #include "tools/checkpoint_writer.h"
-#include "tools/file.h"
 #include "tools/jobs.h"
+#include "tools/model_files.h"
 
-#define CONFIG_BYTES_MAX (64u << 20)
 #define LL(x) ((unsigned long long)(x))
 
 static const char usage[] =
@@ -28,6 +26,10 @@ static const char usage[] =
     "  -t, --threads=N         (one for each processor)\n"
     "  -r, --replace           replace another checkpoint that this tool wrote\n"
     "      --no-tied-head      leave out an lm_head.weight that is tied to the embedding\n"
+    "      --packed            experts packed in one tensor a layer, as Transformers 5 does\n"
+    "      --draft             draft (MTP) layers too\n"
+    "      --layouts=DIR       folder of layout files (" SW_LAYOUTS_DIR ")\n"
+    "      --layout=NAME       which of them (auto: the one for the model's architecture)\n"
     "  -n, --dry-run           print the totals, write nothing\n"
     "  -l, --list              with --dry-run: print each tensor too\n"
     "  -h, --help              this text\n\n"
@@ -35,10 +37,12 @@ static const char usage[] =
 
 struct arguments {
     struct sw_write_options write;
-    enum sw_tied_head tied;
+    struct sw_architecture_options list_options;
     bool dry_run, list;
-    const char *config, *folder;
+    const char *config, *folder, *layouts, *layout;
 };
+
+enum { PACKED = 256, DRAFT, LAYOUTS, LAYOUT };
 
 static const struct option options[] = {
     {"seed", required_argument, NULL, 's'},
@@ -46,6 +50,10 @@ static const struct option options[] = {
     {"threads", required_argument, NULL, 't'},
     {"replace", no_argument, NULL, 'r'},
     {"no-tied-head", no_argument, NULL, 'T'},
+    {"packed", no_argument, NULL, PACKED},
+    {"draft", no_argument, NULL, DRAFT},
+    {"layouts", required_argument, NULL, LAYOUTS},
+    {"layout", required_argument, NULL, LAYOUT},
     {"dry-run", no_argument, NULL, 'n'},
     {"list", no_argument, NULL, 'l'},
     {"help", no_argument, NULL, 'h'},
@@ -81,7 +89,19 @@ static int take_option(int option, struct arguments *a)
         a->write.replace = true;
         return 0;
     case 'T':
-        a->tied = SW_TIED_HEAD_LEFT_OUT;
+        a->list_options.no_tied_head = true;
+        return 0;
+    case PACKED:
+        a->list_options.packed = true;
+        return 0;
+    case DRAFT:
+        a->list_options.draft = true;
+        return 0;
+    case LAYOUTS:
+        a->layouts = optarg;
+        return 0;
+    case LAYOUT:
+        a->layout = optarg;
         return 0;
     case 'n':
         a->dry_run = true;
@@ -115,10 +135,10 @@ static int take_arguments(int argc, char **argv, struct arguments *a)
     return 0;
 }
 
-static void print_model(const struct sw_model *m, const struct arguments *a)
+static void print_model(const struct sw_architecture *m, const struct arguments *a)
 {
     for (size_t i = 0; a->list && i < m->n; i++) {
-        const struct sw_model_tensor *t = &m->tensors[i];
+        const struct sw_architecture_tensor *t = &m->tensors[i];
         printf("%s %s [", t->name, sw_dtype_name(t->dtype));
         for (uint32_t d = 0; d < t->ndim; d++)
             printf("%s%llu", d ? ", " : "", LL(t->shape[d]));
@@ -128,7 +148,7 @@ static void print_model(const struct sw_model *m, const struct arguments *a)
         sw_checkpoint_shards(m, a->write.shard_bytes));
 }
 
-static int make(const struct arguments *a, const struct sw_model *m, struct sw_error *e)
+static int make(const struct arguments *a, const struct sw_architecture *m, struct sw_error *e)
 {
     bool kept;
     int code;
@@ -148,30 +168,28 @@ static int make(const struct arguments *a, const struct sw_model *m, struct sw_e
 int main(int argc, char **argv)
 {
     struct arguments a = {
-        .tied = SW_TIED_HEAD_SAVED,
+        .layouts = SW_LAYOUTS_DIR,
+        .layout = "auto",
         .write = {.shard_bytes = 400ull << 20, .threads = sw_jobs_processors()},
     };
     struct sw_error e = {0};
-    struct sw_model model = {0};
-    size_t length = 0;
-    char *text = NULL;
+    struct sw_model_files files = {0};
+    struct sw_architecture model = {0};
     int code = take_arguments(argc, argv, &a);
 
     if (code)
         return code - 1;
-    code = sw_file_read(AT_FDCWD, ".", a.config, CONFIG_BYTES_MAX, &text, &length, &e);
+    code = sw_model_files_read(a.config, a.layouts, a.layout, SW_ENGINE_SGLANG, &files, &e);
     if (!code) {
-        a.write.config = text;
-        a.write.config_bytes = length;
-        code = sw_model_read(text, length, a.tied, &model, &e);
-        if (code)
-            sw_error_context(&e, code, "%s", a.config);
+        a.write.config = files.text;
+        a.write.config_bytes = files.length;
+        code = sw_architecture_list(files.model, &a.list_options, &model, &e);
     }
     if (!code)
         code = make(&a, &model, &e);
     if (code)
         fprintf(stderr, "shardwire-make-checkpoint: %s\n", e.text);
-    sw_model_clear(&model);
-    free(text);
+    sw_architecture_clear(&model);
+    sw_model_files_clear(&files);
     return code ? 1 : 0;
 }

@@ -38,7 +38,8 @@ static const char usage[] =
     "  publish      publish the version staged last (or --version), and wait\n"
     "  status       what the daemon is doing\n"
     "  engines      the engines, their ranks, states and versions\n"
-    "  live         the version that each engine serves\n\n"
+    "  live         the version that each engine serves\n"
+    "  plan         who would send what to whom, without trainers or engines: plan --help\n\n"
     "  -s, --socket=PATH       the daemon's UNIX socket (" SW_TRAINERD_SOCKET ";\n"
     "                          status: then " SW_INFERD_SOCKET ")\n"
     "  -H, --host=HOST:PORT    a control port instead: status, engines, live\n"
@@ -49,13 +50,20 @@ static const char usage[] =
     "                          of publish: (the newest staged)\n"
     "  -t, --threads=N         that copy (one for each processor)\n"
     "      --strict            a tensor that no engine wants is an error, not a warning\n"
-    "      --json              status: the document as the daemon gives it\n"
+    "      --json              status: the document as the daemon gives it\n\n"
+    "As one rank of several (push and stage run once for each, at the same time):\n"
+    "      --rank=R --world=W  this rank, and how many there are (0 of 1)\n"
+    "      --holds=WHAT        gathered: all of its pipeline stage; shards: its Megatron shard;\n"
+    "                          fsdp: its rows of every tensor (gathered)\n"
+    "      --trainer-tp=N, --trainer-pp=N, --trainer-ep=N  parallel sizes (1)\n"
+    "      --layouts=DIR       folder of layout files (" SW_LAYOUTS_DIR ")\n"
+    "      --layout=NAME       which of them (auto: the one for the model's architecture)\n"
     "  -h, --help              this text\n\n"
     "Exit status: 0 done; 1 failed; 2 wrong usage; 3 partial: some engines are live at the "
     "version,\n"
     "some are not.\n";
 
-enum { STRICT = 256, JSON };
+enum { STRICT = 256, JSON, RANK, WORLD, HOLDS, TP, PP, EP, LAYOUTS, LAYOUT };
 
 static const struct option options[] = {
     {"socket", required_argument, NULL, 's'},
@@ -67,6 +75,14 @@ static const struct option options[] = {
     {"threads", required_argument, NULL, 't'},
     {"strict", no_argument, NULL, STRICT},
     {"json", no_argument, NULL, JSON},
+    {"rank", required_argument, NULL, RANK},
+    {"world", required_argument, NULL, WORLD},
+    {"holds", required_argument, NULL, HOLDS},
+    {"trainer-tp", required_argument, NULL, TP},
+    {"trainer-pp", required_argument, NULL, PP},
+    {"trainer-ep", required_argument, NULL, EP},
+    {"layouts", required_argument, NULL, LAYOUTS},
+    {"layout", required_argument, NULL, LAYOUT},
     {"help", no_argument, NULL, 'h'},
     {0},
 };
@@ -85,6 +101,54 @@ static int wrong(const char *what, const char *value)
 static int take_number(const char *what, uint64_t min, uint64_t max, uint64_t *out)
 {
     return sw_argument_number(optarg, min, max, out) < 0 ? wrong(what, optarg) : 0;
+}
+
+static int take_ranks(const char *what, uint64_t min, uint32_t *out)
+{
+    uint64_t n = 0;
+    const int code = take_number(what, min, SW_WORLD_MAX, &n);
+
+    *out = (uint32_t)n;
+    return code;
+}
+
+static int take_holds(struct sw_trainer_spec *spec)
+{
+    static const char *const names[] = {"gathered", "shards", "fsdp"};
+
+    for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strcmp(optarg, names[i]) == 0) {
+            spec->holds = (enum sw_trainer_holds)i;
+            return 0;
+        }
+    return wrong("--holds wants gathered, shards or fsdp", optarg);
+}
+
+static int take_share(int option, struct line *l)
+{
+    struct sw_share_options *s = &l->ctl.share;
+
+    l->given |= TAKES_STAGING;
+    switch (option) {
+    case RANK:
+        return take_ranks("--rank wants a number", 0, &s->rank);
+    case WORLD:
+        return take_ranks("--world wants a number of ranks", 1, &s->spec.world);
+    case HOLDS:
+        return take_holds(&s->spec);
+    case TP:
+        return take_ranks("--trainer-tp wants a number of ranks", 1, &s->spec.tp);
+    case PP:
+        return take_ranks("--trainer-pp wants a number of stages", 1, &s->spec.pp);
+    case EP:
+        return take_ranks("--trainer-ep wants a number of ranks", 1, &s->spec.ep);
+    case LAYOUTS:
+        s->layouts = optarg;
+        return 0;
+    default:
+        s->layout = optarg;
+        return 0;
+    }
 }
 
 static int take_option(int option, struct line *l)
@@ -128,6 +192,8 @@ static int take_option(int option, struct line *l)
         l->ctl.json = true;
         return 0;
     default:
+        if (option >= RANK)
+            return take_share(option, l);
         fputs("Try --help.\n", stderr);
         return SW_CTL_USAGE;
     }
@@ -167,11 +233,15 @@ static int check_fit(const struct line *l, size_t command, int arguments)
 
 int main(int argc, char **argv)
 {
-    struct line l = {.ctl = {.threads = sw_jobs_processors()}};
+    struct line l = {
+        .ctl = {.threads = sw_jobs_processors(),
+            .share = {.spec = {.world = 1}, .layouts = SW_LAYOUTS_DIR, .layout = "auto"}}};
     size_t command = 0;
     int option, code = 0;
 
     signal(SIGPIPE, SIG_IGN);
+    if (argc > 1 && !strcmp(argv[1], "plan"))
+        return sw_ctl_plan(argc - 1, argv + 1);
     while (!code && (option = getopt_long(argc, argv, "s:H:S:g:T:v:t:h", options, NULL)) >= 0) {
         if (option == 'h') {
             fputs(usage, stdout);
@@ -189,7 +259,7 @@ int main(int argc, char **argv)
         code = check_fit(&l, command, argc - optind - 1);
     if (code)
         return code;
-    l.ctl.folder = argv[optind + 1];
+    l.ctl.folder = l.ctl.share.folder = argv[optind + 1];
     code = commands[command].run(&l.ctl);
     if (fflush(stdout) || ferror(stdout)) {
         perror("shardctl: standard output");

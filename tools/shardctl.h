@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <jansson.h>
 #include <shardwire/trainer.h>
+#include "tools/share.h"
 
 enum { /* exit status */
     SW_CTL_OK = 0,
@@ -23,7 +24,8 @@ struct sw_ctl {
     uint64_t version;    /* 0 = next, or newest */
     unsigned threads;
     bool strict, json;
-    const char *folder; /* the argument of push and stage */
+    const char *folder;            /* the argument of push and stage */
+    struct sw_share_options share; /* which part of it */
 };
 
 /* Each returns the exit status and has printed what there is to say. */
@@ -33,6 +35,9 @@ int sw_ctl_publish(const struct sw_ctl *ctl);
 int sw_ctl_status(const struct sw_ctl *ctl);
 int sw_ctl_engines(const struct sw_ctl *ctl);
 int sw_ctl_live(const struct sw_ctl *ctl);
+
+/* Has options of its own: argv[0] is "plan". */
+int sw_ctl_plan(int argc, char **argv);
 
 /* "shardctl: what: text" on standard error; returns SW_CTL_FAILED. */
 int sw_ctl_fail(const char *what, const struct sw_error *e);

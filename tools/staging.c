@@ -17,7 +17,10 @@ struct staging {
     const struct sw_ctl *ctl;
     struct sw_checkpoint *checkpoint;
     const struct sw_checkpoint_tensor **order; /* largest first */
-    size_t n, n_large;
+    size_t n, n_large;                         /* of order: what this rank holds */
+    const struct sw_checkpoint_tensor *tensors;
+    struct sw_box *boxes; /* by tensor of the checkpoint */
+    uint64_t bytes;       /* that this rank holds */
     sw_trainer *trainer;
     struct sw_progress *progress;
     uint64_t version;
@@ -33,44 +36,68 @@ static int larger_first(const void *a, const void *b)
     return x->file != y->file ? (x->file < y->file ? -1 : 1) : (x->offset < y->offset ? -1 : 1);
 }
 
-static int read_checkpoint(struct staging *s, struct sw_error *e)
+static uint64_t held_bytes(const struct staging *s, const struct sw_checkpoint_tensor *t)
 {
-    const struct sw_checkpoint_tensor *t;
-    const char *warning;
-    int code = sw_checkpoint_open(s->ctl->folder, SW_CHECKPOINT_DATA, &s->checkpoint, e);
+    const struct sw_box *box = &s->boxes[t - s->tensors];
+    uint64_t bytes = 0;
 
-    if (code)
-        return code;
-    for (size_t i = 0; (warning = sw_checkpoint_warning(s->checkpoint, i)); i++)
-        fprintf(stderr, "shardctl: warning: %s: %s\n", s->ctl->folder, warning);
-    t = sw_checkpoint_tensors(s->checkpoint, &s->n);
-    s->order = malloc((s->n + 1) * sizeof(*s->order));
+    return sw_tensor_bytes(t->dtype, t->ndim, box->len, &bytes) < 0 ? 0 : bytes;
+}
+
+/* Which tensors this rank has something of, the largest first. */
+static int choose(struct staging *s, size_t n, struct sw_error *e)
+{
+    s->order = malloc((n + 1) * sizeof(*s->order));
     if (!s->order)
-        return sw_fail(e, SW_ERR_NOMEM, "no memory for %zu tensors", s->n);
-    for (size_t i = 0; i < s->n; i++)
-        s->order[i] = &t[i];
+        return sw_fail(e, SW_ERR_NOMEM, "no memory for %zu tensors", n);
+    for (size_t i = 0; i < n; i++) {
+        const bool whole = s->ctl->share.spec.world == 1; /* tensors without elements too */
+
+        if (!whole && sw_share_empty(&s->boxes[i]))
+            continue;
+        s->order[s->n++] = &s->tensors[i];
+        s->bytes += held_bytes(s, &s->tensors[i]);
+    }
     qsort(s->order, s->n, sizeof(*s->order), larger_first);
     while (s->n_large < s->n && s->order[s->n_large]->bytes >= ALONE_BYTES)
         s->n_large++;
     return 0;
 }
 
+static int read_checkpoint(struct staging *s, struct sw_error *e)
+{
+    const char *warning;
+    size_t n;
+    int code = sw_checkpoint_open(s->ctl->folder, SW_CHECKPOINT_DATA, &s->checkpoint, e);
+
+    if (code)
+        return code;
+    for (size_t i = 0; (warning = sw_checkpoint_warning(s->checkpoint, i)); i++)
+        fprintf(stderr, "shardctl: warning: %s: %s\n", s->ctl->folder, warning);
+    s->tensors = sw_checkpoint_tensors(s->checkpoint, &n);
+    code = sw_share_make(&s->ctl->share, s->checkpoint, &s->boxes, e);
+    return code ? code : choose(s, n, e);
+}
+
 static int declare(struct staging *s, struct sw_error *e)
 {
-    size_t n;
-    const struct sw_checkpoint_tensor *t = sw_checkpoint_tensors(s->checkpoint, &n);
-    struct sw_source_tensor *sources = calloc(n + 1, sizeof(*sources));
+    struct sw_source_tensor *sources = calloc(s->n + 1, sizeof(*sources));
     int code;
 
     if (!sources)
-        return sw_fail(e, SW_ERR_NOMEM, "no memory for %zu tensors", n);
-    for (size_t i = 0; i < n; i++) {
-        sources[i].name = t[i].name;
-        sources[i].dtype = t[i].dtype;
-        sources[i].ndim = t[i].ndim;
-        memcpy(sources[i].shape, t[i].shape, sizeof(sources[i].shape));
+        return sw_fail(e, SW_ERR_NOMEM, "no memory for %zu tensors", s->n);
+    for (size_t i = 0; i < s->n; i++) {
+        const struct sw_checkpoint_tensor *t = s->order[i];
+        const struct sw_box *box = &s->boxes[t - s->tensors];
+
+        sources[i].name = t->name;
+        sources[i].dtype = t->dtype;
+        sources[i].ndim = t->ndim;
+        memcpy(sources[i].shape, t->shape, sizeof(sources[i].shape));
+        memcpy(sources[i].box_lo, box->lo, sizeof(sources[i].box_lo));
+        memcpy(sources[i].box_len, box->len, sizeof(sources[i].box_len));
     }
-    code = sw_trainer_declare(s->trainer, sources, n, e);
+    code = sw_trainer_declare(s->trainer, sources, s->n, e);
     free(sources);
     return code;
 }
@@ -97,14 +124,27 @@ static int check_unused(const struct staging *s, struct sw_error *e)
     return 0;
 }
 
+/* The box that this rank holds, where it lies in the checkpoint. */
 static int put(const struct staging *s, const struct sw_checkpoint_tensor *t, struct sw_error *e)
 {
-    struct sw_tensor value = {.data = t->data, .dtype = t->dtype, .ndim = t->ndim};
+    const struct sw_box *box = &s->boxes[t - s->tensors];
+    const unsigned bits = sw_dtype_bits(t->dtype);
+    struct sw_tensor value = {.dtype = t->dtype, .ndim = t->ndim};
+    uint64_t step = 1, first = 0; /* elements */
+    bool whole = true;
     int code;
 
-    memcpy(value.shape, t->shape, sizeof(value.shape));
+    for (uint32_t d = t->ndim; d-- > 0;) {
+        value.shape[d] = box->len[d];
+        value.strides[d] = (int64_t)step;
+        first += box->lo[d] * step;
+        step *= t->shape[d];
+        whole = whole && box->len[d] == t->shape[d];
+    }
+    value.has_strides = !whole;
+    value.data = t->data ? (const char *)t->data + first * bits / 8 : NULL;
     code = sw_trainer_put(s->trainer, t->name, &value, e);
-    sw_progress_add(s->progress, t->bytes);
+    sw_progress_add(s->progress, held_bytes(s, t));
     return code;
 }
 
@@ -119,7 +159,7 @@ static int put_all(struct staging *s, struct sw_error *e)
 {
     int code = 0;
 
-    s->progress = sw_progress_start("staging", sw_checkpoint_bytes(s->checkpoint));
+    s->progress = sw_progress_start("staging", s->bytes);
     for (size_t i = 0; !code && i < s->n_large; i++)
         code = put(s, s->order[i], e);
     if (!code)
@@ -133,6 +173,8 @@ static int stage(struct staging *s, struct sw_error *e)
     const struct sw_trainer_options options = {.size = sizeof(options),
         .socket = s->ctl->socket,
         .group = s->ctl->group,
+        .rank = s->ctl->share.rank,
+        .world = s->ctl->share.spec.world,
         .threads = s->ctl->threads,
         .timeout_ms = s->ctl->timeout_ms};
     int code = read_checkpoint(s, e);
@@ -165,6 +207,7 @@ int sw_staging_run(
     int code = stage(&s, e);
 
     free(s.order);
+    free(s.boxes);
     sw_checkpoint_close(s.checkpoint);
     if (code) {
         sw_trainer_close(s.trainer);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Staging a checkpoint folder as a trainer of one rank: what push and stage have in common. */
+/* Staging a checkpoint folder, or one trainer rank's part of it: what push and stage have in
+ * common.
+ */
 #ifndef SW_TOOLS_STAGING_H
 #define SW_TOOLS_STAGING_H
 

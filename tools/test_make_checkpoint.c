@@ -16,18 +16,26 @@
 #include "tools/checkpoint.h"
 #include "tools/checkpoint_writer.h"
 #include "tools/file.h"
+#include "tools/model_files.h"
 #include "tools/random_values.h"
 
-static char *load(const char *name, size_t *length)
+static void read_model(const char *name, struct sw_model_files *files)
 {
-    char *text = NULL;
     struct sw_error e = {0};
 
-    ck_assert_msg(sw_file_read(AT_FDCWD, ".", name, 1 << 20, &text, length, &e) == 0, "%s", e.text);
-    return text;
+    ck_assert_msg(
+        sw_model_files_read(name, LAYOUTS, "auto", SW_ENGINE_SGLANG, files, &e) == 0, "%s", e.text);
 }
 
-static const struct sw_model_tensor *find(const struct sw_model *m, const char *name)
+static void list_model(const struct sw_model_files *files, const struct sw_architecture_options *o,
+    struct sw_architecture *out)
+{
+    struct sw_error e = {0};
+
+    ck_assert_msg(sw_architecture_list(files->model, o, out, &e) == 0, "%s", e.text);
+}
+
+static const struct sw_architecture_tensor *find(const struct sw_architecture *m, const char *name)
 {
     for (size_t i = 0; i < m->n; i++)
         if (strcmp(m->tensors[i].name, name) == 0)
@@ -38,12 +46,12 @@ static const struct sw_model_tensor *find(const struct sw_model *m, const char *
 /* The public totals of the real checkpoint. */
 START_TEST(test_qwen3_totals)
 {
-    size_t length;
-    char *text = load(CONFIGS "/Qwen3-0.6B.json", &length);
-    const struct sw_model_tensor *t;
-    struct sw_model m;
+    const struct sw_architecture_tensor *t;
+    struct sw_model_files files;
+    struct sw_architecture m;
 
-    ck_assert_int_eq(sw_model_read(text, length, SW_TIED_HEAD_SAVED, &m, NULL), 0);
+    read_model(CONFIGS "/Qwen3-0.6B.json", &files);
+    list_model(&files, &(struct sw_architecture_options){0}, &m);
     ck_assert_uint_eq(m.n, 311);
     ck_assert_uint_eq(m.bytes, 1503264768);
     t = find(&m, "lm_head.weight");
@@ -55,46 +63,31 @@ START_TEST(test_qwen3_totals)
     t = find(&m, "model.layers.0.self_attn.q_norm.weight");
     ck_assert_uint_eq(t->ndim, 1);
     ck_assert_uint_eq(t->shape[0], 128);
-    sw_model_clear(&m);
-    ck_assert_int_eq(sw_model_read(text, length, SW_TIED_HEAD_LEFT_OUT, &m, NULL), 0);
+    sw_architecture_clear(&m);
+    list_model(&files, &(struct sw_architecture_options){.no_tied_head = true}, &m);
     ck_assert_uint_eq(m.n, 310);
     ck_assert_uint_eq(m.bytes, 2 * 596049920ull);
-    sw_model_clear(&m);
-    free(text);
+    sw_architecture_clear(&m);
+    sw_model_files_clear(&files);
 }
 END_TEST
 
-#define QWEN3                                                                                      \
-    "\"model_type\":\"qwen3\",\"hidden_size\":8,\"intermediate_size\":8,\"num_hidden_layers\":1,"  \
-    "\"num_attention_heads\":1,\"num_key_value_heads\":1,\"head_dim\":8,"
-
-static const struct {
-    const char *json;
-    int code;
-    const char *text;
-} bad_configs[] = {
-    {"{", SW_ERR_INVALID, "no valid JSON"},
-    {"[]", SW_ERR_UNSUPPORTED, "torch_dtype"},
-    {"{\"torch_dtype\":\"bfloat16\"}", SW_ERR_UNSUPPORTED, "model_type is missing"},
-    {"{\"torch_dtype\":\"bfloat16\",\"model_type\":\"kimi_k2\"}", SW_ERR_UNSUPPORTED,
-        "model_type is kimi_k2"},
-    {"{" QWEN3 "\"vocab_size\":8}", SW_ERR_UNSUPPORTED, "\"torch_dtype\" is missing"},
-    {"{" QWEN3 "\"vocab_size\":8,\"torch_dtype\":\"int3\"}", SW_ERR_UNSUPPORTED, "is int3"},
-    {"{" QWEN3 "\"torch_dtype\":\"bfloat16\"}", SW_ERR_INVALID, "\"vocab_size\" must be"},
-    {"{" QWEN3 "\"vocab_size\":0,\"torch_dtype\":\"bfloat16\"}", SW_ERR_INVALID, "\"vocab_size\""},
-    {"{" QWEN3 "\"vocab_size\":8,\"attention_bias\":1,\"torch_dtype\":\"bfloat16\"}",
-        SW_ERR_INVALID, "\"attention_bias\""},
-};
-
-START_TEST(test_bad_config)
+/* Experts one by one or packed: the same bytes. */
+START_TEST(test_packed_experts)
 {
-    struct sw_model m;
-    struct sw_error e = {0};
+    struct sw_model_files files;
+    struct sw_architecture split, packed;
 
-    ck_assert_int_eq(sw_model_read(bad_configs[_i].json, strlen(bad_configs[_i].json),
-                         SW_TIED_HEAD_SAVED, &m, &e),
-        bad_configs[_i].code);
-    ck_assert_msg(strstr(e.text, bad_configs[_i].text), "%s", e.text);
+    read_model(CONFIGS "/Qwen3-30B-A3B.json", &files);
+    list_model(&files, &(struct sw_architecture_options){0}, &split);
+    list_model(&files, &(struct sw_architecture_options){.packed = true}, &packed);
+    ck_assert_uint_eq(split.bytes, 61064245248);
+    ck_assert_uint_eq(packed.bytes, split.bytes);
+    ck_assert_uint_eq(split.n - packed.n, 48 * (128 * 3 - 2));
+    ck_assert_uint_eq(find(&packed, "model.layers.0.mlp.experts.gate_up_proj")->shape[0], 128);
+    sw_architecture_clear(&split);
+    sw_architecture_clear(&packed);
+    sw_model_files_clear(&files);
 }
 END_TEST
 
@@ -126,23 +119,24 @@ END_TEST
 
 struct fixture {
     char base[64], folder[80];
-    char *config;
-    struct sw_model model;
+    struct sw_model_files files;
+    struct sw_architecture model;
     struct sw_write_options options;
 };
 static struct fixture f;
 
 static void set_up(void)
 {
-    size_t length;
-
     strcpy(f.base, "/tmp/sw-test-make-XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(f.base));
     snprintf(f.folder, sizeof(f.folder), "%s/out/", f.base);
-    f.config = load(CONFIGS "/tiny-qwen3.json", &length);
-    ck_assert_int_eq(sw_model_read(f.config, length, SW_TIED_HEAD_SAVED, &f.model, NULL), 0);
-    f.options = (struct sw_write_options){
-        .seed = 1, .shard_bytes = 100000, .threads = 3, .config = f.config, .config_bytes = length};
+    read_model(CONFIGS "/tiny-qwen3.json", &f.files);
+    list_model(&f.files, &(struct sw_architecture_options){0}, &f.model);
+    f.options = (struct sw_write_options){.seed = 1,
+        .shard_bytes = 100000,
+        .threads = 3,
+        .config = f.files.text,
+        .config_bytes = f.files.length};
 }
 
 static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
@@ -153,8 +147,8 @@ static int remove_one(const char *path, const struct stat *st, int type, struct 
 static void tear_down(void)
 {
     ck_assert_int_eq(nftw(f.base, remove_one, 8, FTW_DEPTH | FTW_PHYS), 0);
-    sw_model_clear(&f.model);
-    free(f.config);
+    sw_architecture_clear(&f.model);
+    sw_model_files_clear(&f.files);
 }
 
 static bool write_good(void)
@@ -191,7 +185,7 @@ START_TEST(test_reads_back)
     ck_assert_uint_gt(sw_checkpoint_files(c), 2);
     ck_assert(sw_checkpoint_tied(c));
     for (size_t i = 0; i < n; i++) {
-        const struct sw_model_tensor *m = find(&f.model, t[i].name);
+        const struct sw_architecture_tensor *m = find(&f.model, t[i].name);
         ck_assert_uint_eq(t[i].ndim, m->ndim);
         ck_assert_mem_eq(t[i].shape, m->shape, sizeof(m->shape));
         ck_assert_int_eq(t[i].dtype, m->dtype);
@@ -343,7 +337,7 @@ int main(void)
     int failed;
 
     tcase_add_test(model, test_qwen3_totals);
-    tcase_add_loop_test(model, test_bad_config, 0, sizeof(bad_configs) / sizeof(bad_configs[0]));
+    tcase_add_test(model, test_packed_experts);
     tcase_add_test(model, test_values_are_finite);
     tcase_add_test(model, test_arguments);
     tcase_add_checked_fixture(folder, set_up, tear_down);

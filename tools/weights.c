@@ -6,10 +6,7 @@
 #include <string.h>
 #include "common/error.h"
 #include "common/limits.h"
-#include "tools/checkpoint.h"
 
-#define EMBED "model.embed_tokens.weight"
-#define HEAD "lm_head.weight"
 #define LL(x) ((unsigned long long)(x))
 
 static uint64_t align(uint64_t n)
@@ -22,38 +19,16 @@ struct place {
     uint64_t offset;
 };
 
-static bool is_alias(const struct sw_checkpoint *c, const char *name)
-{
-    return sw_checkpoint_tied(c) && strcmp(name, HEAD) == 0 && sw_checkpoint_find(c, EMBED);
-}
-
-/* A tied head must look like the embedding whose storage it takes. */
-static int check_alias(const struct sw_checkpoint *c, struct sw_error *e)
-{
-    const struct sw_checkpoint_tensor *head = sw_checkpoint_find(c, HEAD);
-    const struct sw_checkpoint_tensor *embed = sw_checkpoint_find(c, EMBED);
-
-    if (!head || !is_alias(c, HEAD))
-        return 0;
-    if (head->dtype != embed->dtype || head->ndim != embed->ndim ||
-        memcmp(head->shape, embed->shape, sizeof(head->shape)) != 0)
-        return sw_fail(e, SW_ERR_INVALID,
-            "config.json ties " HEAD " to " EMBED ", but their shapes or dtypes differ");
-    return 0;
-}
-
-/* Fills regions one after another; region sizes into w->regions, places of tensors into `places`.
- */
-static int lay_out(const struct sw_checkpoint *c, uint64_t region_bytes, struct place *places,
+/* Fills regions one after another; region sizes into w->regions, places into `places`. */
+static int lay_out(const struct sw_rank_parameters *p, uint64_t region_bytes, struct place *places,
     struct sw_weights *w, struct sw_error *e)
 {
-    size_t n;
-    const struct sw_checkpoint_tensor *t = sw_checkpoint_tensors(c, &n);
     uint64_t used = 0;
 
-    for (size_t i = 0; i < n; i++) {
-        const uint64_t bytes = align(t[i].bytes);
-        if (is_alias(c, t[i].name))
+    for (size_t i = 0; i < p->n; i++) {
+        const uint64_t bytes = align(p->items[i].bytes);
+
+        if (p->items[i].same_as != i)
             continue;
         if (!w->n_regions || (used && bytes > region_bytes - used)) {
             if (w->n_regions == SW_REGIONS_MAX)
@@ -67,7 +42,7 @@ static int lay_out(const struct sw_checkpoint *c, uint64_t region_bytes, struct 
         w->regions[w->n_regions - 1].bytes = used;
         if (used > region_bytes)
             used = region_bytes;
-        w->bytes += t[i].bytes;
+        w->bytes += p->items[i].bytes;
     }
     return 0;
 }
@@ -91,97 +66,104 @@ static int allocate(sw_engine *en, struct sw_weights *w, struct sw_error *e)
     return 0;
 }
 
-static int compare_names(const void *a, const void *b)
+/* Sorted by name. */
+static int compare_weights(const void *a, const void *b, void *arg)
 {
-    return strcmp(((const struct sw_weight *)a)->name, ((const struct sw_weight *)b)->name);
+    const struct sw_rank_parameters *p = arg;
+
+    return strcmp(p->items[*(const size_t *)a].name, p->items[*(const size_t *)b].name);
 }
 
-static int compare_to_key(const void *key, const void *item)
+/* Copies names, so that the parameters may be cleared. */
+static int copy_names(const struct sw_rank_parameters *p, struct sw_weights *w)
 {
-    return strcmp(key, ((const struct sw_weight *)item)->name);
-}
-
-/* Copies names, so that the checkpoint may be closed. */
-static int add_items(const struct sw_checkpoint *c, const struct place *places,
-    struct sw_weights *w, struct sw_error *e)
-{
-    size_t n, length = 0;
-    const struct sw_checkpoint_tensor *t = sw_checkpoint_tensors(c, &n);
-    struct sw_weight *embed;
+    size_t length = 0;
     char *at;
 
-    for (size_t i = 0; i < n; i++)
-        length += strlen(t[i].name) + 1;
-    w->items = calloc(n + 1, sizeof(*w->items));
+    for (size_t i = 0; i < p->n; i++)
+        length += strlen(p->items[i].name) + 1;
+    w->items = calloc(p->n + 1, sizeof(*w->items));
     w->names = at = malloc(length + 1);
     if (!w->items || !w->names)
-        return sw_fail(e, SW_ERR_NOMEM, "no memory for %zu weights", n);
-    for (size_t i = 0; i < n; i++, at += strlen(at) + 1) {
-        struct sw_weight *item = &w->items[i];
-
-        memcpy(at, t[i].name, strlen(t[i].name) + 1);
-        item->name = at;
-        item->bytes = t[i].bytes;
-        if (!is_alias(c, at))
-            item->data = w->regions[places[i].region].base + places[i].offset;
-    }
-    w->n = n;
-    qsort(w->items, n, sizeof(*w->items), compare_names);
-    embed = bsearch(EMBED, w->items, n, sizeof(*w->items), compare_to_key);
-    for (size_t i = 0; i < n; i++) {
-        w->items[i].same_as = i;
-        if (is_alias(c, w->items[i].name)) {
-            w->items[i].same_as = (size_t)(embed - w->items);
-            w->items[i].data = embed->data;
-        }
+        return -1;
+    for (size_t i = 0; i < p->n; i++, at += strlen(at) + 1) {
+        memcpy(at, p->items[i].name, strlen(p->items[i].name) + 1);
+        w->items[i].name = at;
     }
     return 0;
 }
 
-static int declare_all(
-    sw_engine *en, const struct sw_checkpoint *c, const struct place *places, struct sw_error *e)
+static int add_items(const struct sw_rank_parameters *p, const struct place *places,
+    struct sw_weights *w, struct sw_error *e)
 {
-    size_t n;
-    const struct sw_checkpoint_tensor *t = sw_checkpoint_tensors(c, &n);
+    size_t *order = calloc(p->n + 1, sizeof(*order)); /* by name: number in p */
+    size_t *rank = calloc(p->n + 1, sizeof(*rank));   /* the other way round */
+    struct sw_weight *named = NULL;
     int code = 0;
 
-    for (size_t i = 0; !code && i < n; i++)
-        if (!is_alias(c, t[i].name))
-            code = sw_engine_parameter(en, t[i].name, t[i].dtype, t[i].ndim, t[i].shape,
-                places[i].region, places[i].offset, e);
-    if (!code && sw_checkpoint_find(c, HEAD) && is_alias(c, HEAD))
-        code = sw_engine_alias(en, HEAD, EMBED, e);
+    if (!order || !rank || copy_names(p, w) < 0 || !(named = calloc(p->n + 1, sizeof(*named)))) {
+        code = sw_fail(e, SW_ERR_NOMEM, "no memory for %zu weights", p->n);
+    } else {
+        for (size_t i = 0; i < p->n; i++)
+            order[i] = i;
+        qsort_r(order, p->n, sizeof(*order), compare_weights, (void *)(uintptr_t)p);
+        for (size_t i = 0; i < p->n; i++)
+            rank[order[i]] = i;
+        for (size_t i = 0; i < p->n; i++) {
+            const struct sw_rank_parameter *item = &p->items[order[i]];
+            const struct place *place = &places[item->same_as];
+
+            named[i] = (struct sw_weight){.name = w->items[order[i]].name,
+                .bytes = item->bytes,
+                .same_as = rank[item->same_as],
+                .data = w->regions[place->region].base + place->offset};
+        }
+        free(w->items);
+        w->items = named;
+        w->n = p->n;
+    }
+    free(order);
+    free(rank);
     return code;
 }
 
-int sw_weights_declare(sw_engine *en, const char *folder, uint64_t region_bytes,
+static int declare_all(sw_engine *en, const struct sw_rank_parameters *p,
+    const struct place *places, struct sw_error *e)
+{
+    int code = 0;
+
+    for (size_t i = 0; !code && i < p->n; i++) {
+        const struct sw_rank_parameter *item = &p->items[i];
+
+        if (item->same_as == i)
+            code = sw_engine_parameter(en, item->name, item->dtype, item->ndim, item->shape,
+                places[i].region, places[i].offset, e);
+    }
+    for (size_t i = 0; !code && i < p->n; i++)
+        if (p->items[i].same_as != i)
+            code = sw_engine_alias(en, p->items[i].name, p->items[p->items[i].same_as].name, e);
+    return code;
+}
+
+int sw_weights_declare(sw_engine *en, const struct sw_rank_parameters *p, uint64_t region_bytes,
     struct sw_weights *out, struct sw_error *e)
 {
     struct sw_weights w = {0};
-    struct sw_checkpoint *c;
-    struct place *places;
-    size_t n;
-    int code = sw_checkpoint_open(folder, SW_CHECKPOINT_HEADERS, &c, e);
+    struct place *places = calloc(p->n + 1, sizeof(*places));
+    int code = 0;
 
-    if (code)
-        return code;
-    sw_checkpoint_tensors(c, &n);
-    places = calloc(n + 1, sizeof(*places));
-    w.regions = calloc((n < SW_REGIONS_MAX ? n : SW_REGIONS_MAX) + 1, sizeof(*w.regions));
+    w.regions = calloc((p->n < SW_REGIONS_MAX ? p->n : SW_REGIONS_MAX) + 1, sizeof(*w.regions));
     if (!places || !w.regions)
-        code = sw_fail(e, SW_ERR_NOMEM, "no memory for %zu weights", n);
+        code = sw_fail(e, SW_ERR_NOMEM, "no memory for %zu weights", p->n);
     if (!code)
-        code = check_alias(c, e);
-    if (!code)
-        code = lay_out(c, region_bytes, places, &w, e);
+        code = lay_out(p, region_bytes, places, &w, e);
     if (!code)
         code = allocate(en, &w, e);
     if (!code)
-        code = add_items(c, places, &w, e);
+        code = add_items(p, places, &w, e);
     if (!code)
-        code = declare_all(en, c, places, e);
+        code = declare_all(en, p, places, e);
     free(places);
-    sw_checkpoint_close(c);
     if (code) {
         sw_weights_clear(&w);
         return code;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The weights of one engine rank: every tensor of a checkpoint, whole, in memory of libshardwire.
- */
+/* The weights of one engine rank, in memory of libshardwire. */
 #ifndef SW_TOOLS_WEIGHTS_H
 #define SW_TOOLS_WEIGHTS_H
 
 #include <stddef.h>
 #include <stdint.h>
 #include <shardwire/engine.h>
+#include "tools/parameters.h"
 
 struct sw_weight {
     const char *name;
@@ -29,12 +29,12 @@ struct sw_weights { /* plain values; memory belongs to the engine */
 };
 
 /*
- * Reads the headers of a checkpoint, allocates regions of at most region_bytes (a larger tensor has
- * one of its own), and declares parameters and aliases. Not registered yet. Free *out with
- * sw_weights_clear, before or after the engine is closed.
+ * Allocates regions of at most region_bytes (a larger parameter has one of its own), and declares
+ * parameters and aliases. Not registered yet. Free *out with sw_weights_clear, before or after the
+ * engine is closed.
  */
-int sw_weights_declare(sw_engine *en, const char *folder, uint64_t region_bytes,
-    struct sw_weights *out, struct sw_error *e);
+int sw_weights_declare(sw_engine *en, const struct sw_rank_parameters *parameters,
+    uint64_t region_bytes, struct sw_weights *out, struct sw_error *e);
 
 /* The weight at a place of a region, NULL between weights. */
 const struct sw_weight *sw_weights_at(const struct sw_weights *w, const uint8_t *place);

@@ -118,6 +118,7 @@ void buffers_allocate(struct sw_trainerd *d, const struct sw_host_action *act)
         .generation = act->generation,
         .bytes = act->bytes,
         .counter_bytes = act->counter_bytes,
+        .maxima_bytes = act->maxima_bytes,
         .huge = d->config->huge_pages,
         .threads = d->config->populate_threads};
     if (!a->copy)

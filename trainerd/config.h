@@ -9,7 +9,7 @@
 
 struct sw_trainerd_config {
     char *group, *socket, *socket_group, *socket_mode, *listen, *advertise, *secret_file,
-        *state_dir;
+        *state_dir, *layouts;
     uint32_t port;
     struct sw_host_port coordinator; /* host NULL = this daemon is the coordinator */
     int transport;                   /* enum sw_writer_transport */

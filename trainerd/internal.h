@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What server.c, sessions.c and buffers.c share: trainerd's thin I/O. */
+/* What server.c, sessions.c, buffers.c and reductions.c share: trainerd's thin I/O. */
 #ifndef SW_TRAINERD_INTERNAL_H
 #define SW_TRAINERD_INTERNAL_H
 
@@ -7,6 +7,7 @@
 #include "common/log.h"
 #include "trainerd/coordinator/server.h"
 #include "trainerd/host/host.h"
+#include "trainerd/layouts.h"
 #include "trainerd/replica/replica.h"
 #include "trainerd/server.h"
 #include "trainerd/writer/writer.h"
@@ -32,6 +33,7 @@ struct sw_trainerd {
     struct sw_listener *local, *control;
     struct sw_link *link; /* to the coordinator */
     struct sw_coordinator_server *coordinator;
+    struct sw_layouts *layouts; /* the coordinator's; NULL = none */
     struct sw_host *host;
     struct sw_replica *replica;
     struct sw_writer *writer;
@@ -42,6 +44,7 @@ struct sw_trainerd {
     uint64_t next_session;
     struct allocation *allocations; /* the first one runs on a worker thread, the others wait */
     bool allocating;                /* it does */
+    unsigned reductions;            /* that run on worker threads */
     bool ready, closing, writer_open;
 };
 
@@ -60,5 +63,8 @@ void sessions_close(struct sw_trainerd *d);
 
 /* buffers.c: allocation on worker threads */
 void buffers_allocate(struct sw_trainerd *d, const struct sw_host_action *a);
+
+/* reductions.c: block maxima that ranks share, on worker threads. Takes the action's shares. */
+void reductions_start(struct sw_trainerd *d, struct sw_host_action *a);
 
 #endif

@@ -50,6 +50,9 @@ static void act(struct sw_trainerd *d, struct sw_host_action *a)
     case SW_HOST_TO_WRITER:
         sw_writer_handle(d->writer, a->message);
         break;
+    case SW_HOST_REDUCE:
+        reductions_start(d, a);
+        break;
     case SW_HOST_RELEASE:
         for (uint32_t i = 0; i < SW_HOST_BUFFERS; i++)
             sw_replica_drop(d->replica, a->rank, i);
@@ -246,6 +249,25 @@ static int make_parts(struct sw_trainerd *d, struct sw_error *e)
     return 0;
 }
 
+/* Without the folder of an installation, as in a build tree, the identity layout is enough to start
+ * with; one that somebody named must be there. */
+static int read_layouts(struct sw_trainerd *d, struct sw_error *e)
+{
+    const char *folder = d->config->layouts;
+    int r;
+
+    if (!strcmp(folder, SW_LAYOUTS_DIR) && access(folder, F_OK)) {
+        sw_log(SW_LOG_INFO,
+            "no folder %s: only the identity layout is known (see the option layouts)", folder);
+        return 0;
+    }
+    r = sw_layouts_read(folder, &d->layouts, e);
+    if (!r)
+        sw_log(SW_LOG_INFO, "%u layout%s in %s", sw_layouts_count(d->layouts),
+            sw_layouts_count(d->layouts) == 1 ? "" : "s", folder);
+    return r;
+}
+
 static int make_coordinator(struct sw_trainerd *d, struct sw_error *e)
 {
     const struct sw_trainerd_config *c = d->config;
@@ -261,9 +283,14 @@ static int make_coordinator(struct sw_trainerd *d, struct sw_error *e)
         .post_ns = c->post_ms * MS,
         .activate_ns = c->activate_ms * MS,
         .manifest_ns = c->manifest_ms * MS};
+    int r;
 
     if (c->coordinator.host)
         return 0;
+    r = read_layouts(d, e);
+    if (r)
+        return r;
+    config.layouts = d->layouts;
     return sw_coordinator_server_new(
         d->loop, &config, c->state_dir, log_text, d, &d->coordinator, e);
 }
@@ -335,10 +362,11 @@ static void coordinator_closed(void *arg)
 void trainerd_finish(struct sw_trainerd *d)
 {
     if (!d->closing || d->timer_open || d->writer_open || d->coordinator || d->sessions ||
-        d->allocations)
+        d->allocations || d->reductions)
         return;
     sw_host_free(d->host);
     sw_replica_free(d->replica);
+    sw_layouts_free(d->layouts);
     sw_io_pool_unref(d->pool);
     if (d->secret)
         explicit_bzero(d->secret, d->identity.secret_bytes);

@@ -197,12 +197,9 @@ static int attach_descriptors(struct sw_trainerd *d, struct sw_msg *msg, struct 
 {
     struct sw_replica_buffer *b =
         sw_replica_get(d->replica, msg->u.buffer.rank, msg->u.buffer.index);
-    int r = b ? sw_replica_buffer_descriptors(b, msg->fds, e)
-              : sw_fail(e, SW_ERR_STATE, "the replica buffer is gone");
 
-    if (!r)
-        msg->n_fds = 2;
-    return r;
+    return b ? sw_replica_buffer_descriptors(b, msg->fds, &msg->n_fds, e)
+             : sw_fail(e, SW_ERR_STATE, "the replica buffer is gone");
 }
 
 void sessions_send(struct sw_trainerd *d, uint64_t session, struct sw_msg *msg)

@@ -34,7 +34,7 @@ SANITIZER = re.compile(
 
 def binary(name):
     folder = "tools" if name.startswith("shard") else name
-    if name in ("slow-trainer", "odd-engine"):
+    if name in ("slow-trainer", "odd-engine", "scripted-engine"):
         folder = os.path.join("tests", "system")
     return os.path.join(BUILD, folder, name)
 
@@ -310,10 +310,10 @@ class Cluster:
             rank.wait_line(r"^registered ")
         return ranks
 
-    def start_slow_trainer(self, checkpoint, rank=0, world=1):
+    def start_slow_trainer(self, checkpoint, rank=0, world=1, path=None):
         """A trainer that does what it is told (slow_trainer.c)."""
-        command = [binary("slow-trainer"), self.trainerd_socket, self.group, str(rank), str(world),
-                   checkpoint]
+        command = [binary("slow-trainer"), path or self.trainerd_socket, self.group, str(rank),
+                   str(world), checkpoint]
         process = self._keep(Process(self._name("slow-trainer"), command, self.folder))
         self.may_fail.add(process)
         return process
@@ -358,7 +358,7 @@ class Cluster:
 
     def make_checkpoint(self, name, seed, config="tiny-qwen3.json", **options):
         folder = os.path.join(self.folder, name)
-        defaults = {"seed": seed, "shard_bytes": "100k"}
+        defaults = {"seed": seed, "shard_bytes": "100k", "layouts": os.path.join(ROOT, "layouts")}
         subprocess.run(
             [binary("shardwire-make-checkpoint"), *arguments_of({**defaults, **options}),
              os.path.join(CONFIGS, config), folder],

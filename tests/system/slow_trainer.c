@@ -6,11 +6,17 @@
  *
  *     slow_trainer SOCKET GROUP RANK WORLD DIR
  *
- * Commands: open, declare, begin V, put NAME, put-rest (all not put yet), hold NAME, ghost (a put
- * of an undeclared tensor), end MS, publish V, wait V MS, abort, close. Each is answered by `ok
- * COMMAND` or `error COMMAND: TEXT`; hold says `holding` first.
+ * Commands: open, declare, begin V, put NAME, put-rest (all not put yet), hold NAME, guard NAME (a
+ * put, after which the value may not be read: who reads it again is held), spoil NAME INDEX BITS (a
+ * put with an element of the box changed), ghost (a put of an undeclared tensor), end MS, publish
+ * V, wait V MS, abort, close. Each is answered by `ok COMMAND` or `error COMMAND: TEXT`; who is held
+ * says `holding` first.
+ *
+ * Before declare: rows (this rank's part of the rows of every tensor), box NAME FIRST COUNT (other
+ * rows of one), as NAME DTYPE, skip NAME.
  */
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,9 +32,18 @@ static struct {
     size_t bytes;
 } forbidden;
 
+struct held { /* what this rank holds of a tensor */
+    bool skipped;
+    enum sw_dtype dtype; /* as it is declared */
+    uint64_t first, rows;
+};
+
 struct slow {
     struct sw_trainer_options options;
     struct sw_checkpoint *checkpoint;
+    const struct sw_checkpoint_tensor *tensors;
+    size_t n;
+    struct held *held; /* by tensor */
     sw_trainer *trainer;
 };
 
@@ -63,63 +78,172 @@ static void on_fault(int number, siginfo_t *info, void *context)
         _exit(1);
 }
 
+/* ---- what it holds ---- */
+
+static size_t find(const struct slow *s, const char *name)
+{
+    const struct sw_checkpoint_tensor *t = sw_checkpoint_find(s->checkpoint, name);
+
+    if (!t)
+        abort();
+    return (size_t)(t - s->tensors);
+}
+
+static void hold_all(struct slow *s)
+{
+    s->tensors = sw_checkpoint_tensors(s->checkpoint, &s->n);
+    s->held = calloc(s->n + 1, sizeof(*s->held));
+    if (!s->held)
+        abort();
+    for (size_t i = 0; i < s->n; i++)
+        s->held[i] =
+            (struct held){.dtype = s->tensors[i].dtype, .rows = s->tensors[i].shape[0]};
+}
+
+static void hold_rows(struct slow *s)
+{
+    const uint64_t rank = s->options.rank, world = s->options.world;
+
+    for (size_t i = 0; i < s->n; i++) {
+        const uint64_t all = s->tensors[i].shape[0];
+
+        s->held[i].first = all * rank / world;
+        s->held[i].rows = all * (rank + 1) / world - s->held[i].first;
+        s->held[i].skipped = !s->held[i].rows;
+    }
+}
+
 static int declare(struct slow *s, struct sw_error *e)
 {
-    size_t n;
-    const struct sw_checkpoint_tensor *t = sw_checkpoint_tensors(s->checkpoint, &n);
-    struct sw_source_tensor *sources = calloc(n + 1, sizeof(*sources));
+    struct sw_source_tensor *sources = calloc(s->n + 1, sizeof(*sources));
+    size_t n = 0;
     int code;
 
     if (!sources)
         abort();
-    for (size_t i = 0; i < n; i++) {
-        sources[i].name = t[i].name;
-        sources[i].dtype = t[i].dtype;
-        sources[i].ndim = t[i].ndim;
-        memcpy(sources[i].shape, t[i].shape, sizeof(sources[i].shape));
+    for (size_t i = 0; i < s->n; i++) {
+        const struct sw_checkpoint_tensor *t = &s->tensors[i];
+        struct sw_source_tensor *source = &sources[n];
+
+        if (s->held[i].skipped)
+            continue;
+        source->name = t->name;
+        source->dtype = s->held[i].dtype;
+        source->ndim = t->ndim;
+        memcpy(source->shape, t->shape, sizeof(source->shape));
+        memcpy(source->box_len, t->shape, sizeof(source->box_len));
+        source->box_lo[0] = s->held[i].first;
+        source->box_len[0] = s->held[i].rows;
+        n++;
     }
     code = sw_trainer_declare(s->trainer, sources, n, e);
     free(sources);
     return code;
 }
 
-static int put(
-    struct slow *s, const struct sw_checkpoint_tensor *t, const void *data, struct sw_error *e)
+/* ---- puts ---- */
+
+/* The bytes of the rows that it holds, and where they begin. */
+static size_t part_of(const struct slow *s, size_t i, const char **data)
 {
+    const struct sw_checkpoint_tensor *t = &s->tensors[i];
+    const size_t row = t->ndim && t->shape[0] ? t->bytes / t->shape[0] : t->bytes;
+
+    *data = t->data ? (const char *)t->data + s->held[i].first * row : NULL;
+    return t->ndim ? s->held[i].rows * row : t->bytes;
+}
+
+static int put(struct slow *s, size_t i, const void *data, struct sw_error *e)
+{
+    const struct sw_checkpoint_tensor *t = &s->tensors[i];
     struct sw_tensor value = {.data = data, .dtype = t->dtype, .ndim = t->ndim};
 
     memcpy(value.shape, t->shape, sizeof(value.shape));
+    if (t->ndim)
+        value.shape[0] = s->held[i].rows;
     return sw_trainer_put(s->trainer, t->name, &value, e);
+}
+
+static int put_one(struct slow *s, size_t i, struct sw_error *e)
+{
+    const char *data;
+
+    part_of(s, i, &data);
+    return put(s, i, data, e);
 }
 
 static int put_rest(struct slow *s, struct sw_error *e)
 {
-    size_t n;
-    const struct sw_checkpoint_tensor *t = sw_checkpoint_tensors(s->checkpoint, &n);
     int code = 0;
 
-    for (size_t i = 0; i < n && (!code || code == SW_ERR_EXISTS); i++)
-        code = put(s, &t[i], t[i].data, e);
+    for (size_t i = 0; i < s->n && (!code || code == SW_ERR_EXISTS); i++)
+        if (!s->held[i].skipped)
+            code = put_one(s, i, e);
     return code == SW_ERR_EXISTS ? 0 : code;
 }
 
-/* Stops in the middle of the copy. */
-static int hold(struct slow *s, const struct sw_checkpoint_tensor *t, struct sw_error *e)
+/* A copy of a value in pages of its own. */
+static char *copy_of(const struct slow *s, size_t i, size_t *bytes)
 {
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE), half = t->bytes / 2 / page * page;
-    const size_t bytes = (t->bytes + page - 1) / page * page;
-    char *copy = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const char *data;
+    const size_t used = part_of(s, i, &data);
+    char *copy;
+
+    *bytes = (used + page - 1) / page * page;
+    copy = mmap(NULL, *bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (copy == MAP_FAILED)
+        abort();
+    memcpy(copy, data, used);
+    return copy;
+}
+
+static void forbid(char *start, size_t bytes)
+{
+    forbidden.start = start;
+    forbidden.bytes = bytes;
+    if (mprotect(start, bytes, PROT_NONE) < 0)
+        abort();
+}
+
+/* Stops in the middle of the copy. */
+static int hold(struct slow *s, size_t i, struct sw_error *e)
+{
+    size_t bytes;
+    char *copy = copy_of(s, i, &bytes);
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), half = bytes / 2 / page * page;
     int code;
 
-    if (copy == MAP_FAILED || !half)
+    if (!half)
         abort();
-    memcpy(copy, t->data, t->bytes);
-    forbidden.start = copy + half;
-    forbidden.bytes = bytes - half;
-    if (mprotect(forbidden.start, forbidden.bytes, PROT_NONE) < 0)
-        abort();
-    code = put(s, t, copy, e);
+    forbid(copy + half, bytes - half);
+    code = put(s, i, copy, e);
     forbidden.start = NULL;
+    munmap(copy, bytes);
+    return code;
+}
+
+/* Stops who reads the value once more, which end does with one of shared FP8 blocks. */
+static int guard(struct slow *s, size_t i, struct sw_error *e)
+{
+    size_t bytes;
+    char *copy = copy_of(s, i, &bytes);
+    const int code = put(s, i, copy, e);
+
+    forbid(copy, bytes);
+    return code;
+}
+
+static int spoil(struct slow *s, size_t i, const char *index, const char *bits, struct sw_error *e)
+{
+    const unsigned size = sw_dtype_bits(s->tensors[i].dtype) / 8;
+    const unsigned long long value = strtoull(bits, NULL, 16);
+    size_t bytes;
+    char *copy = copy_of(s, i, &bytes);
+    int code;
+
+    memcpy(copy + strtoull(index, NULL, 10) * size, &value, size); /* little endian */
+    code = put(s, i, copy, e);
     munmap(copy, bytes);
     return code;
 }
@@ -132,17 +256,54 @@ static int ghost(struct slow *s, struct sw_error *e)
     return sw_trainer_put(s->trainer, "ghost.weight", &value, e);
 }
 
-static int act(
-    struct slow *s, const char *command, const char *a, const char *b, struct sw_error *e)
+/* Commands about one tensor; 1 = it is none of them. */
+static int act_on(struct slow *s, const char *command, char words[3][LINE], struct sw_error *e)
 {
-    const unsigned long number = strtoul(a, NULL, 10), ms = strtoul(b, NULL, 10);
+    static const char *const commands[] = {
+        "put", "hold", "guard", "spoil", "box", "as", "skip", NULL};
+    const char *const *known = commands;
+    struct held *h;
+    size_t i;
 
-    if (strcmp(command, "put") == 0 || strcmp(command, "hold") == 0) {
-        const struct sw_checkpoint_tensor *t = sw_checkpoint_find(s->checkpoint, a);
+    while (*known && strcmp(command, *known) != 0)
+        known++;
+    if (!*known)
+        return 1;
+    i = find(s, words[0]);
+    h = &s->held[i];
+    switch (known - commands) {
+    case 0:
+        return put_one(s, i, e);
+    case 1:
+        return hold(s, i, e);
+    case 2:
+        return guard(s, i, e);
+    case 3:
+        return spoil(s, i, words[1], words[2], e);
+    case 4:
+        h->first = strtoull(words[1], NULL, 10);
+        h->rows = strtoull(words[2], NULL, 10);
+        h->skipped = false;
+        return 0;
+    case 5:
+        h->dtype = sw_dtype_from_name(words[1]);
+        return 0;
+    default:
+        h->skipped = true;
+        return 0;
+    }
+}
 
-        if (!t)
-            abort();
-        return command[0] == 'p' ? put(s, t, t->data, e) : hold(s, t, e);
+static int act(struct slow *s, const char *command, char words[3][LINE], struct sw_error *e)
+{
+    const unsigned long number = strtoul(words[0], NULL, 10), ms = strtoul(words[1], NULL, 10);
+    const int code = act_on(s, command, words, e);
+
+    if (code != 1)
+        return code;
+    if (strcmp(command, "rows") == 0) {
+        hold_rows(s);
+        return 0;
     }
     if (strcmp(command, "open") == 0)
         return sw_trainer_open(&s->options, &s->trainer, e);
@@ -174,7 +335,7 @@ int main(int argc, char **argv)
     struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO};
     struct slow s = {0};
     struct sw_error e = {0};
-    char line[LINE], command[LINE], a[LINE], b[LINE];
+    char line[LINE], command[LINE], words[3][LINE];
 
     if (argc != 6)
         return 2;
@@ -190,16 +351,18 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s\n", e.text);
         return 1;
     }
+    hold_all(&s);
     while (read_line(line) == 0) {
-        a[0] = b[0] = '\0';
-        if (sscanf(line, "%511s %511s %511s", command, a, b) < 1)
+        memset(words, 0, sizeof(words));
+        if (sscanf(line, "%511s %511s %511s %511s", command, words[0], words[1], words[2]) < 1)
             continue;
-        if (act(&s, command, a, b, &e))
+        if (act(&s, command, words, &e))
             printf("error %s: %s\n", command, e.text);
         else
             printf("ok %s\n", command);
     }
     sw_trainer_close(s.trainer);
     sw_checkpoint_close(s.checkpoint);
+    free(s.held);
     return 0;
 }

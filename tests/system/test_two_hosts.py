@@ -117,7 +117,8 @@ class TwoHosts(unittest.TestCase):
         training, inference = self.hosts["training"], self.hosts["inference"]
         self.configure()
         checkpoint = os.path.join(self.folder, "checkpoint")
-        run(binary("shardwire-make-checkpoint"), os.path.join(CONFIGS, "tiny-qwen3.json"), checkpoint)
+        run(binary("shardwire-make-checkpoint"), "--layouts", os.path.join(ROOT, "layouts"),
+            os.path.join(CONFIGS, "tiny-qwen3.json"), checkpoint)
         training.start("trainerd", binary("trainerd")).wait_line(r"info: ready")
         inference.start("inferd", binary("inferd")).wait_line(r"connected to the coordinator")
         digests = os.path.join(self.folder, "digests")

@@ -25,7 +25,10 @@ struct sw_coordinator *sw_coordinator_new(const struct sw_coordinator_config *co
         return NULL;
     c->config = *config;
     c->group = strdup(config->group);
-    if (!c->group) {
+    c->models = sw_models_new(config->layouts);
+    if (!c->group || !c->models) {
+        sw_models_free(c->models);
+        free(c->group);
         free(c);
         return NULL;
     }
@@ -52,6 +55,7 @@ void sw_coordinator_free(struct sw_coordinator *c)
     sw_coord_engines_free(c);
     sw_coord_trainers_free(c);
     sw_coord_members_free(c);
+    sw_models_free(c->models);
     free(c->group);
     free(c);
 }

@@ -11,6 +11,7 @@
 
 #include <jansson.h>
 #include "common/message.h"
+#include "trainerd/layouts.h"
 #include <shardwire/error.h>
 
 struct sw_coordinator;
@@ -18,8 +19,9 @@ struct sw_coordinator;
 struct sw_coordinator_config { /* times in nanoseconds */
     const char *group;
     struct sw_id instance;
-    uint64_t last_version;    /* from the state file; 0 = none */
-    uint32_t tcp_connections; /* data tokens asked for each (trainerd, target) */
+    uint64_t last_version;            /* from the state file; 0 = none */
+    uint32_t tcp_connections;         /* data tokens asked for each (trainerd, target) */
+    const struct sw_layouts *layouts; /* borrowed; NULL = only the identity layout is known */
     uint64_t begin_ns, stage_ns, connect_ns, pause_ns, window_ns, write_ns, post_ns, activate_ns,
         manifest_ns;
 };

@@ -166,6 +166,8 @@ static void reg_free(struct registration *reg)
     free(reg->region_bytes);
     free(reg->shadow);
     free(reg->misfit);
+    sw_msg_free(reg->declared);
+    sw_model_entry_release(reg->model);
     free(reg);
 }
 
@@ -334,16 +336,17 @@ void sw_coord_engines_member_down(
 static struct registration *reg_new(
     const struct sw_coordinator *c, uint64_t member, const struct sw_engine_rank *msg, uint64_t now)
 {
+    const struct sw_msg shallow = {.kind = SW_MSG_ENGINE_RANK, .u.engine_rank = *msg};
     struct registration *reg = calloc(1, sizeof(*reg));
 
     if (!reg)
         return NULL;
+    reg->declared = sw_msg_copy(&shallow);
     reg->rank = msg->rank;
     reg->world = msg->world;
     reg->member = member;
     reg->instance = msg->instance;
     reg->pid = msg->pid;
-    reg->at = msg->at;
     reg->version = msg->version;
     reg->state = msg->torn ? SW_RANK_TORN : SW_RANK_SERVING;
     reg->n_parameters = msg->n_parameters;
@@ -353,7 +356,7 @@ static struct registration *reg_new(
     reg->host = strdup(sw_coord_member_name(c, member));
     reg->region_bytes = calloc((size_t)msg->n_regions + 1, sizeof(*reg->region_bytes));
     reg->manifest = sw_manifest_new(msg->n_parameters);
-    if (!reg->engine || !reg->host || !reg->region_bytes || !reg->manifest) {
+    if (!reg->declared || !reg->engine || !reg->host || !reg->region_bytes || !reg->manifest) {
         reg_free(reg);
         return NULL;
     }

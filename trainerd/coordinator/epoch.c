@@ -10,84 +10,189 @@
 #include <string.h>
 
 #include "trainerd/coordinator/internal.h"
-
-/* ---- what the planner is given ---- */
-
-struct input {
-    uint32_t n_ranks, n_targets;
-    struct sw_plan_rank *ranks;
-    struct sw_plan_target *targets;
-};
-
-static void input_free(struct input *in)
-{
-    for (uint32_t r = 0; in->ranks && r < in->n_ranks; r++)
-        if (r == 0 || in->ranks[r].sources != in->ranks[r - 1].sources)
-            free((void *)in->ranks[r].sources);
-    for (uint32_t t = 0; in->targets && t < in->n_targets; t++)
-        free((void *)in->targets[t].parameters);
-    free(in->ranks);
-    free(in->targets);
-    *in = (struct input){0};
-}
+#include "trainerd/plan/checks.h"
+#include "trainerd/plan/compact.h"
+#include "trainerd/plan/expert_maps.h"
 
 static int no_memory(struct sw_error *e)
 {
     return sw_fail(e, SW_ERR_NOMEM, "the coordinator has no memory for the plan");
 }
 
-/* Ranks that declared the same share one array. */
-static int add_ranks(const struct sw_coordinator *c, struct input *in, struct sw_error *e)
-{
-    in->ranks = calloc((size_t)c->world + 1, sizeof(*in->ranks));
-    if (!in->ranks)
-        return no_memory(e);
-    in->n_ranks = c->world;
-    for (uint32_t r = 0; r < c->world; r++) {
-        const struct sw_manifest *m = c->trainers[r].manifest;
+/* ---- plans ---- */
 
-        in->ranks[r].rank = r;
-        in->ranks[r].n_sources = sw_manifest_count(m);
-        if (r && sw_manifest_equal(m, c->trainers[r - 1].manifest))
-            in->ranks[r].sources = in->ranks[r - 1].sources;
-        else
-            in->ranks[r].sources = sw_manifest_sources(m);
-        if (!in->ranks[r].sources)
-            return no_memory(e);
+static void plan_free(struct plan *p)
+{
+    if (!p)
+        return;
+    sw_layout_free(p->layout);
+    for (uint32_t i = 0; i < p->n_models; i++)
+        sw_model_entry_release(p->models[i]);
+    free(p->models);
+    for (uint32_t r = 0; p->by_rank && r < p->ranks->n; r++)
+        free(p->by_rank[r].checks);
+    free(p->by_rank);
+    for (uint32_t h = 0; p->shares && h < p->ranks->n_hosts; h++)
+        sw_share_plan_clear(&p->shares[h]);
+    free(p->shares);
+    sw_coord_plan_ranks_release(p->ranks);
+    free(p);
+}
+
+static int hold_models(struct plan *p, const struct plan_targets *t, struct sw_error *e)
+{
+    p->models = calloc((size_t)t->n + 1, sizeof(struct sw_model_entry *));
+    if (!p->models)
+        return no_memory(e);
+    for (uint32_t i = 0; i < t->n; i++)
+        if (t->models[i] && (i == 0 || t->models[i] != t->models[i - 1]))
+            p->models[p->n_models++] = sw_model_entry_hold(t->models[i]);
+    return 0;
+}
+
+/* Which block maxima each host's ranks share. Those that hosts share can't be reduced. */
+static int make_shares(struct plan *p, struct sw_error *e)
+{
+    p->shares = calloc((size_t)p->ranks->n_hosts + 1, sizeof(*p->shares));
+    if (!p->shares)
+        return no_memory(e);
+    for (uint32_t h = 0; h < p->ranks->n_hosts; h++) {
+        uint64_t elsewhere = 0;
+        const int err = sw_layout_shares(p->layout, h, &p->shares[h], &elsewhere, e);
+
+        if (err)
+            return err;
+        if (elsewhere)
+            return sw_fail(e, SW_ERR_UNSUPPORTED,
+                "%llu FP8 blocks lie in trainer ranks of several hosts, whose maxima can't be "
+                "compared yet: run all trainer ranks on one host, give the ranks of each host "
+                "whole blocks (rows in multiples of the block size, or whole tensors), or use "
+                "engines without FP8",
+                (unsigned long long)elsewhere);
     }
     return 0;
 }
 
-static int fill_target(const struct registration *reg, uint32_t number,
-    struct sw_plan_target *target, struct sw_error *e)
+static int plan_new(
+    struct plan_ranks *ranks, const struct plan_targets *t, struct plan **out, struct sw_error *e)
 {
-    *target = (struct sw_plan_target){.target = number,
-        .engine = reg->engine,
-        .engine_rank = reg->rank,
-        .n_regions = reg->n_regions,
-        .region_bytes = reg->region_bytes,
-        .n_parameters = sw_manifest_count(reg->manifest),
-        .parameters = sw_manifest_parameters(reg->manifest)};
-    return target->parameters ? 0 : no_memory(e);
+    struct plan *p = calloc(1, sizeof(*p));
+    int err;
+
+    if (!p)
+        return no_memory(e);
+    p->ranks = ranks;
+    ranks->refs++;
+    p->by_rank = calloc((size_t)ranks->n + 1, sizeof(*p->by_rank));
+    err = p->by_rank ? hold_models(p, t, e) : no_memory(e);
+    if (err) {
+        plan_free(p);
+        return err;
+    }
+    *out = p;
+    return 0;
 }
 
-static int add_targets(struct input *in, struct engine **engines, uint32_t n, struct sw_error *e)
+static int make(struct plan_ranks *ranks, const struct plan_targets *t, struct plan **out,
+    struct sw_plan_notes *notes, struct sw_error *e)
 {
-    size_t total = 0;
+    static const struct sw_plan_options options = {.assignment = SW_ASSIGN_BALANCED};
+    struct plan *p = NULL;
+    int err = plan_new(ranks, t, &p, e);
 
-    for (uint32_t i = 0; i < n; i++)
-        total += engines[i]->world;
-    in->targets = calloc(total + 1, sizeof(*in->targets));
-    if (!in->targets)
-        return no_memory(e);
-    for (uint32_t i = 0; i < n; i++)
-        for (uint32_t r = 0; r < engines[i]->world; r++) {
-            const uint32_t number = in->n_targets++;
-
-            if (fill_target(engines[i]->slots[r].reg, number, &in->targets[number], e))
-                return SW_ERR_NOMEM;
-        }
+    if (err)
+        return err;
+    err = sw_layout_make(ranks->items, ranks->n, t->items, t->n, &options, &p->layout, notes, e);
+    if (!err)
+        err = sw_checks_possible(p->layout, e);
+    if (!err)
+        err = make_shares(p, e);
+    if (err) {
+        plan_free(p);
+        return err;
+    }
+    *out = p;
     return 0;
+}
+
+/* ---- proof of what will be sent ---- */
+
+/* Whether it is written out in few enough pieces to be proved so, too. */
+static bool is_small(const struct plan *p, uint32_t n_targets)
+{
+    const struct sw_compact *c = sw_layout_compact(p->layout);
+    uint64_t most = 0;
+
+    for (uint32_t k = 0; k < c->n_kinds; k++)
+        most = c->kinds[k].n > most ? c->kinds[k].n : most;
+    return most * n_targets <= SW_PROVE_EXTENTS && c->n_cells <= SW_PROVE_EXTENTS;
+}
+
+struct written { /* everything, as it will be sent */
+    uint32_t n_loads, n_writes;
+    struct sw_load_plan *loads;
+    struct sw_write_plan *writes;
+};
+
+static void written_clear(struct written *w)
+{
+    for (uint32_t r = 0; r < w->n_loads; r++)
+        sw_load_plan_clear(&w->loads[r]);
+    for (uint32_t i = 0; i < w->n_writes; i++)
+        sw_write_plan_clear(&w->writes[i]);
+    free(w->loads);
+    free(w->writes);
+}
+
+static int write_out(
+    const struct plan *p, const struct sw_writes *writes, struct written *w, struct sw_error *e)
+{
+    int err = 0;
+
+    w->loads = calloc((size_t)p->ranks->n + 1, sizeof(*w->loads));
+    w->writes = calloc((size_t)sw_writes_count(writes) + 1, sizeof(*w->writes));
+    if (!w->loads || !w->writes)
+        return no_memory(e);
+    for (uint32_t r = 0; !err && r < p->ranks->n; r++) {
+        err = sw_layout_load(p->layout, r, &w->loads[r], e);
+        w->n_loads += !err;
+    }
+    for (uint32_t i = 0; !err && i < sw_writes_count(writes); i++) {
+        err = sw_writes_get(writes, i, &w->writes[i], e);
+        w->n_writes += !err;
+    }
+    return err;
+}
+
+/* The compact form is proved on every plan, by the planner's own calls. */
+static int prove(const struct plan *p, const struct plan_targets *t, const struct sw_writes *writes,
+    struct sw_error *e)
+{
+    struct written w = {0};
+    int err;
+
+    if (!is_small(p, t->n))
+        return 0;
+    err = write_out(p, writes, &w, e);
+    if (!err)
+        err = sw_plan_prove(
+            p->ranks->items, p->ranks->n, w.loads, t->items, t->n, w.writes, w.n_writes, e);
+    written_clear(&w);
+    return err;
+}
+
+static int prove_layout(const struct plan *p, const struct plan_targets *t, struct sw_error *e)
+{
+    struct sw_writes *writes = NULL;
+    int err;
+
+    if (!is_small(p, t->n))
+        return 0;
+    err = sw_writes_make(p->layout, t->items, t->n, &writes, e);
+    if (!err)
+        err = prove(p, t, writes, e);
+    sw_writes_free(writes);
+    return err;
 }
 
 /* ---- does an engine fit? ---- */
@@ -101,34 +206,79 @@ static void judge(
     sw_coord_set_text(&reg->misfit, fits ? NULL : why);
 }
 
+/* The newest layout, or one that is being made: no other can be better for an unfit engine. */
+static uint64_t newest_serial(const struct sw_coordinator *c)
+{
+    return c->layout_serial > c->next_serial ? c->layout_serial : c->next_serial;
+}
+
+static void judge_engine(
+    struct engine *engine, uint64_t serial, bool fits, bool judged, const char *why)
+{
+    for (uint32_t r = 0; r < engine->world; r++)
+        judge(engine->slots[r].reg, serial, fits, judged, why);
+}
+
 static int look_at(struct sw_coordinator *c, struct registration *reg, struct sw_error *e)
 {
-    struct sw_plan_target target;
+    struct plan_targets target;
+    bool hopeless;
     int err;
 
     if (reg->fit_serial == c->layout_serial)
         return 0;
-    err = fill_target(reg, 0, &target, e);
-    if (err)
-        return err;
-    err = sw_layout_knows(c->layout, &target, e);
-    free((void *)target.parameters);
+    err = sw_coord_plan_target(c, reg, &target, e);
+    hopeless = err != 0; /* whatever the layout */
+    if (!err)
+        err = sw_layout_knows(c->plan->layout, target.items, e);
+    sw_coord_plan_targets_clear(&target);
     if (err == SW_ERR_NOMEM)
         return err;
-    judge(reg, c->layout_serial, err == 0, false, e->text);
+    judge(reg, c->layout_serial, err == 0, hopeless, e->text);
     return 0;
+}
+
+/* What no rank can tell alone: an expert that none of them has. */
+static int look_at_maps(struct sw_coordinator *c, struct engine *engine, struct sw_error *e)
+{
+    struct plan_targets targets;
+    int err = sw_coord_plan_targets(c, &engine, 1, &targets, e);
+
+    if (!err)
+        err = sw_expert_maps_check(targets.items, targets.n, e);
+    sw_coord_plan_targets_clear(&targets);
+    if (err == SW_ERR_PLAN)
+        judge_engine(engine, c->layout_serial, false, true, e->text);
+    return err == SW_ERR_NOMEM ? err : 0;
+}
+
+/* Has all ranks of the engine judged for the layout that there is. */
+static int look_at_engine(struct sw_coordinator *c, struct engine *engine, struct sw_error *e)
+{
+    bool news = false, fits = true;
+
+    for (uint32_t r = 0; r < engine->world; r++) {
+        struct registration *reg = engine->slots[r].reg;
+
+        news = news || reg->fit_serial != c->layout_serial;
+        if (look_at(c, reg, e))
+            return SW_ERR_NOMEM;
+        fits = fits && reg->fits;
+    }
+    return news && fits ? look_at_maps(c, engine, e) : 0;
 }
 
 bool sw_coord_engine_fits(struct sw_coordinator *c, struct engine *engine, char *why, size_t size)
 {
-    for (uint32_t r = 0; r < engine->world; r++) {
-        struct registration *reg = engine->slots[r].reg;
-        struct sw_error e = {0};
+    struct sw_error e = {0};
 
-        if (look_at(c, reg, &e)) {
-            snprintf(why, size, "%s", e.text);
-            return false;
-        }
+    if (look_at_engine(c, engine, &e)) {
+        snprintf(why, size, "%s", e.text);
+        return false;
+    }
+    for (uint32_t r = 0; r < engine->world; r++) {
+        const struct registration *reg = engine->slots[r].reg;
+
         if (!reg->fits) {
             snprintf(why, size, "%s", reg->misfit ? reg->misfit : "it does not fit the plan");
             return false;
@@ -139,17 +289,17 @@ bool sw_coord_engine_fits(struct sw_coordinator *c, struct engine *engine, char 
 
 int sw_coord_layout_needed(struct sw_coordinator *c, bool *needed, struct sw_error *e)
 {
-    *needed = !c->layout || c->layout_stale;
+    *needed = !c->plan || c->layout_stale;
     for (uint32_t i = 0; !*needed && i < c->n_engines; i++) {
-        const struct engine *engine = c->engines[i];
+        struct engine *engine = c->engines[i];
 
         if (!sw_coord_engine_complete(engine))
             continue;
+        if (look_at_engine(c, engine, e))
+            return SW_ERR_NOMEM;
         for (uint32_t r = 0; !*needed && r < engine->world; r++) {
-            struct registration *reg = engine->slots[r].reg;
+            const struct registration *reg = engine->slots[r].reg;
 
-            if (look_at(c, reg, e))
-                return SW_ERR_NOMEM;
             *needed = !reg->fits && !reg->judged;
         }
     }
@@ -158,170 +308,159 @@ int sw_coord_layout_needed(struct sw_coordinator *c, bool *needed, struct sw_err
 
 /* ---- the layout ---- */
 
-static int make(struct sw_coordinator *c, struct engine **engines, uint32_t n,
-    struct sw_layout **layout, struct sw_error *e)
+struct candidates { /* engines that a layout is made for */
+    struct engine **engines;
+    uint32_t n, all;
+    struct sw_error first; /* why the first that was left out was */
+};
+
+static int make_for(struct sw_coordinator *c, struct plan_ranks *ranks, struct engine **engines,
+    uint32_t n, bool final, struct plan **out, struct sw_error *e)
 {
-    struct input in = {0};
-    char names[256] = "";
-    uint32_t unused = 0;
-    int err = add_ranks(c, &in, e);
+    struct sw_plan_notes notes = {0};
+    struct plan_targets targets;
+    struct plan *p = NULL;
+    int err = sw_coord_plan_targets(c, engines, n, &targets, e);
 
     if (!err)
-        err = add_targets(&in, engines, n, e);
-    if (!err)
-        err = sw_layout_make(in.ranks, in.n_ranks, in.targets, in.n_targets, layout, &unused, names,
-            sizeof(names), e);
-    input_free(&in);
-    if (!err) {
+        err = make(ranks, &targets, &p, &notes, e);
+    if (!err && final)
+        err = prove_layout(p, &targets, e);
+    sw_coord_plan_targets_clear(&targets);
+    if (err) {
+        plan_free(p);
+        return err;
+    }
+    if (final) {
         char text[512];
 
         snprintf(text, sizeof(text), "%u source tensor%s wanted by no engine and not staged: %s%s",
-            unused, unused == 1 ? " is" : "s are", names, unused > 3 ? ", ..." : "");
-        sw_coord_set_text(&c->unused, unused ? text : NULL);
+            notes.unused, notes.unused == 1 ? " is" : "s are", notes.unused_names,
+            notes.unused > 3 ? ", ..." : "");
+        sw_coord_set_text(&c->unused, notes.unused ? text : NULL);
+        if (notes.derived)
+            sw_coord_log(c, LEVEL_INFO,
+                "%u parameter%s left out of the plan: engines make them themselves", notes.derived,
+                notes.derived == 1 ? " is" : "s are");
     }
-    return err;
+    *out = p;
+    return 0;
 }
 
-/* Keeps the engines that fit by themselves; the error of the first that does not is in *e. */
-static int leave_out_misfits(
-    struct sw_coordinator *c, struct engine **engines, uint32_t *n, struct sw_error *e)
+static bool is_misfit(int err)
+{
+    return err == SW_ERR_PLAN || err == SW_ERR_UNSUPPORTED || err == SW_ERR_INVALID;
+}
+
+/* Keeps the engines that pass `look`; the error of the first that does not is in *e. */
+static int leave_out(struct sw_coordinator *c, struct candidates *k, struct plan_ranks *ranks,
+    int (*look)(struct sw_coordinator *c, struct plan_ranks *ranks, struct engine *engine,
+        struct sw_error *e),
+    struct sw_error *e)
 {
     uint32_t kept = 0;
-    struct sw_error first = *e;
 
-    for (uint32_t i = 0; i < *n; i++) {
-        struct sw_layout *layout = NULL;
+    for (uint32_t i = 0; i < k->n; i++) {
         struct sw_error own = {0};
-        const int err = make(c, &engines[i], 1, &layout, &own);
+        const int err = look(c, ranks, k->engines[i], &own);
 
-        sw_layout_free(layout);
-        if (err == SW_ERR_NOMEM) {
+        if (err && !is_misfit(err)) {
             *e = own;
             return err;
         }
         if (!err) {
-            engines[kept++] = engines[i];
+            k->engines[kept++] = k->engines[i];
             continue;
         }
-        for (uint32_t r = 0; r < engines[i]->world; r++)
-            judge(engines[i]->slots[r].reg, c->next_serial, false, true, own.text);
+        judge_engine(k->engines[i], c->next_serial, false, true, own.text);
+        if (!k->first.code)
+            k->first = own;
     }
-    *e = first;
-    if (kept == 0 || kept == *n)
-        return first.code;
-    *n = kept;
-    return 0;
+    k->n = kept;
+    if (kept)
+        return 0;
+    *e = k->first;
+    return k->first.code;
+}
+
+/* Whether it can be a target at all. */
+static int look_alone(
+    struct sw_coordinator *c, struct plan_ranks *ranks, struct engine *engine, struct sw_error *e)
+{
+    struct plan_targets targets;
+    const int err = sw_coord_plan_targets(c, &engine, 1, &targets, e);
+
+    (void)ranks;
+    sw_coord_plan_targets_clear(&targets);
+    return err;
+}
+
+/* Whether there is a plan for it alone. */
+static int look_planned(
+    struct sw_coordinator *c, struct plan_ranks *ranks, struct engine *engine, struct sw_error *e)
+{
+    struct plan *p = NULL;
+    const int err = make_for(c, ranks, &engine, 1, false, &p, e);
+
+    plan_free(p);
+    return err;
+}
+
+static int make_next(struct sw_coordinator *c, struct candidates *k, struct sw_error *e)
+{
+    struct plan_ranks *ranks = NULL;
+    int err = sw_coord_plan_ranks(c, &ranks, e);
+    uint32_t n;
+
+    if (err) /* the trainers' own fault: no engine can be left out for it */
+        return err;
+    err = leave_out(c, k, ranks, look_alone, e);
+    n = k->n;
+    if (!err)
+        err = make_for(c, ranks, k->engines, k->n, true, &c->next_plan, e);
+    if (is_misfit(err) && k->n > 1) {
+        const struct sw_error together = *e;
+
+        err = leave_out(c, k, ranks, look_planned, e);
+        if (!err && k->n == n) { /* each for itself, but not together */
+            *e = together;
+            err = e->code;
+        } else if (!err) {
+            err = make_for(c, ranks, k->engines, k->n, true, &c->next_plan, e);
+        }
+    }
+    sw_coord_plan_ranks_release(ranks);
+    return err;
 }
 
 int sw_coord_layout_make(struct sw_coordinator *c, struct sw_error *e)
 {
-    struct engine **engines = calloc((size_t)c->n_engines + 1, sizeof(*engines));
-    const uint64_t serial =
-        (c->layout_serial > c->next_serial ? c->layout_serial : c->next_serial) + 1;
-    uint32_t n = 0, all;
+    struct candidates k = {.engines = calloc((size_t)c->n_engines + 1, sizeof(struct engine *))};
     int err;
 
-    if (!engines)
+    if (!k.engines)
         return no_memory(e);
-    c->next_serial = serial;
+    c->next_serial = newest_serial(c) + 1;
     for (uint32_t i = 0; i < c->n_engines; i++)
         if (sw_coord_engine_complete(c->engines[i]))
-            engines[n++] = c->engines[i];
-    all = n;
-    err = make(c, engines, n, &c->next_layout, e);
-    if ((err == SW_ERR_PLAN || err == SW_ERR_UNSUPPORTED) && n > 1) {
-        err = leave_out_misfits(c, engines, &n, e);
-        if (!err)
-            err = make(c, engines, n, &c->next_layout, e);
-    }
-    for (uint32_t i = 0; !err && i < n; i++)
-        for (uint32_t r = 0; r < engines[i]->world; r++)
-            judge(engines[i]->slots[r].reg, serial, true, false, NULL);
-    if (!err && n < all)
-        sw_coord_log(c, LEVEL_WARNING, "%u of %u engines do not fit and are left out: %s", all - n,
-            all, e->text);
+            k.engines[k.n++] = c->engines[i];
+    k.all = k.n;
+    err = make_next(c, &k, e);
+    for (uint32_t i = 0; !err && i < k.n; i++)
+        judge_engine(k.engines[i], c->next_serial, true, false, NULL);
+    if (!err && k.n < k.all)
+        sw_coord_log(c, LEVEL_WARNING, "%u of %u engines do not fit and are left out: %s",
+            k.all - k.n, k.all, k.first.text);
     if (!err)
         c->layout_stale = false;
-    free(engines);
+    free(k.engines);
     return err;
 }
 
-/* ---- load programs ---- */
-
-struct part { /* how far a load program is sent */
-    uint32_t templates, loads, checks, tiles;
-};
-
-static uint32_t take(uint32_t at, uint32_t n, uint32_t *room)
-{
-    const uint32_t count = n - at < *room ? n - at : *room;
-
-    *room -= count;
-    return count;
-}
-
-/* Copies items into a message; NULL when there are none. */
-static void *copy_items(
-    struct sw_coordinator *c, struct sw_msg *m, const void *items, uint32_t n, size_t size)
-{
-    void *copy = n ? sw_coord_array(c, m, n, size) : NULL;
-
-    if (copy)
-        memcpy(copy, items, n * size);
-    return copy;
-}
-
-static void send_load_part(
-    struct sw_coordinator *c, uint64_t member, const struct sw_load_plan *plan, struct part *at)
-{
-    struct sw_msg *m = sw_coord_message(SW_MSG_LOAD_PROGRAM);
-    struct sw_load_program *p = m ? &m->u.load_program : &(struct sw_load_program){0};
-    uint32_t room = SW_PART_ITEMS_MAX / 2; /* templates are large */
-
-    p->layout_epoch = c->layout_epoch;
-    p->rank = plan->rank;
-    p->replica_bytes = plan->replica_bytes;
-    p->total_templates = plan->n_templates;
-    p->total_loads = plan->n_loads;
-    p->total_checks = plan->n_checks;
-    p->total_tiles = plan->n_tiles;
-    p->first_template = at->templates;
-    p->first_load = at->loads;
-    p->first_check = at->checks;
-    p->first_tile = at->tiles;
-    p->n_templates = take(at->templates, plan->n_templates, &room);
-    p->n_loads = take(at->loads, plan->n_loads, &room);
-    p->n_checks = take(at->checks, plan->n_checks, &room);
-    p->n_tiles = take(at->tiles, plan->n_tiles, &room);
-    p->templates =
-        copy_items(c, m, plan->templates + at->templates, p->n_templates, sizeof(*p->templates));
-    p->loads = copy_items(c, m, plan->loads + at->loads, p->n_loads, sizeof(*p->loads));
-    p->checks = copy_items(c, m, plan->checks + at->checks, p->n_checks, sizeof(*p->checks));
-    p->tiles = copy_items(c, m, plan->tiles + at->tiles, p->n_tiles, sizeof(*p->tiles));
-    at->templates += p->n_templates;
-    at->loads += p->n_loads;
-    at->checks += p->n_checks;
-    at->tiles += p->n_tiles;
-    sw_coord_send(c, member, m);
-}
-
-static void send_load_program(
-    struct sw_coordinator *c, uint64_t member, const struct sw_load_plan *plan)
-{
-    struct part at = {0};
-
-    do { /* an empty program is one part, too */
-        send_load_part(c, member, plan, &at);
-    } while (at.templates < plan->n_templates || at.loads < plan->n_loads ||
-             at.checks < plan->n_checks || at.tiles < plan->n_tiles);
-}
-
-static void send_programs_to(struct sw_coordinator *c, uint64_t member, void *arg)
+static void send_plan_to(struct sw_coordinator *c, uint64_t member, void *arg)
 {
     (void)arg;
-    for (uint32_t r = 0; r < c->world; r++)
-        if (c->trainers[r].member == member)
-            send_load_program(c, member, sw_layout_load(c->layout, r));
+    sw_coord_send_loads(c, member);
     c->plan_waits[c->n_plan_waits++] = member;
 }
 
@@ -329,14 +468,14 @@ int sw_coord_layout_install(struct sw_coordinator *c, uint64_t epoch)
 {
     uint64_t *waits = calloc((size_t)c->n_members + 1, sizeof(*waits));
 
-    assert(c->next_layout);
+    assert(c->next_plan);
     if (!waits) {
         sw_coord_layout_drop(c);
         return SW_ERR_NOMEM;
     }
-    sw_layout_free(c->layout);
-    c->layout = c->next_layout;
-    c->next_layout = NULL;
+    plan_free(c->plan);
+    c->plan = c->next_plan;
+    c->next_plan = NULL;
     c->layout_epoch = epoch;
     c->layout_serial = c->next_serial;
     sw_coord_targets_free(c->targets, c->n_targets);
@@ -347,22 +486,22 @@ int sw_coord_layout_install(struct sw_coordinator *c, uint64_t epoch)
     c->n_plan_waits = 0;
     if (c->unused)
         sw_coord_log(c, LEVEL_WARNING, "%s", c->unused);
-    sw_coord_each_trainerd(c, send_programs_to, NULL);
+    sw_coord_each_trainerd(c, send_plan_to, NULL);
     return 0;
 }
 
 void sw_coord_layout_drop(struct sw_coordinator *c)
 {
-    if (c->next_layout)
+    if (c->next_plan)
         c->layout_stale = true; /* it was made, but is not what trainerds have */
-    sw_layout_free(c->next_layout);
-    c->next_layout = NULL;
+    plan_free(c->next_plan);
+    c->next_plan = NULL;
 }
 
 void sw_coord_layout_lost(struct sw_coordinator *c)
 {
-    sw_layout_free(c->layout);
-    c->layout = NULL;
+    plan_free(c->plan);
+    c->plan = NULL;
     c->n_plan_waits = 0;
 }
 
@@ -399,8 +538,7 @@ static bool same_set(const struct sw_coordinator *c, struct engine **engines, ui
     return t == c->n_targets && c->targets;
 }
 
-static int add_link(
-    const struct sw_coordinator *c, struct target *t, const struct sw_write_plan *plan)
+static int add_link(const struct sw_coordinator *c, struct target *t, const struct sw_pair *plan)
 {
     const struct trainer *trainer = &c->trainers[plan->rank];
     const struct member *m = sw_coord_member(c, trainer->member);
@@ -443,161 +581,63 @@ static int make_targets(const struct sw_coordinator *c, struct engine **engines,
                 return -1;
         }
     for (uint32_t w = 0; w < sw_writes_count(writes); w++) {
-        const struct sw_write_plan *plan = sw_writes_get(writes, w);
+        const struct sw_pair *pair = sw_writes_pair(writes, w);
 
-        if (add_link(c, &targets[plan->target], plan))
+        if (add_link(c, &targets[pair->target], pair))
             return -1;
     }
     return 0;
 }
 
-struct sending { /* of a membership epoch */
-    const struct sw_writes *writes;
-};
-
-static void fill_target_msg(
-    struct sw_coordinator *c, struct sw_msg *m, const struct target *t, struct sw_target *out)
-{
-    const struct registration *reg = sw_coord_target_reg(c, t);
-    const struct member *inferd = sw_coord_member(c, t->member);
-    const char *address;
-
-    if (!reg || !inferd)
-        return; /* the update is about to learn it */
-    address = inferd->advertise && inferd->advertise[0] ? inferd->advertise : inferd->address;
-    out->target = t->number;
-    out->engine = sw_coord_text(c, m, t->engine);
-    out->engine_rank = t->rank;
-    out->engine_instance = t->instance;
-    out->inferd = inferd->instance;
-    out->address = sw_coord_text(c, m, address[0] ? address : "127.0.0.1");
-    out->data_port = inferd->data_port;
-    out->unix_path = sw_coord_text(c, m, inferd->unix_path);
-    memcpy(out->host_nonce, inferd->host_nonce, sizeof(out->host_nonce));
-    out->n_regions = reg->n_regions;
-    out->region_bytes =
-        copy_items(c, m, reg->region_bytes, reg->n_regions, sizeof(*reg->region_bytes));
-}
-
-/* How many targets from `first` on go into one part. */
-static uint32_t targets_in_part(const struct sw_coordinator *c, uint32_t first)
-{
-    size_t bytes = 0;
-    uint32_t n = 0;
-
-    while (first + n < c->n_targets && n < SW_PART_ITEMS_MAX) {
-        const struct registration *reg = sw_coord_target_reg(c, &c->targets[first + n]);
-
-        bytes += 512 + (reg ? 10 * (size_t)reg->n_regions : 0);
-        if (n && bytes > SW_PART_BYTES_TARGET)
-            break;
-        n++;
-    }
-    return n;
-}
-
-static void send_targets(struct sw_coordinator *c, uint64_t member)
-{
-    for (uint32_t first = 0, n; first < c->n_targets; first += n) {
-        struct sw_msg *m = sw_coord_message(SW_MSG_TARGETS);
-
-        n = targets_in_part(c, first);
-        if (m) {
-            m->u.targets.layout_epoch = c->layout_epoch;
-            m->u.targets.membership_epoch = c->membership_epoch;
-            m->u.targets.first = first;
-            m->u.targets.total = c->n_targets;
-            m->u.targets.items = sw_coord_array(c, m, n, sizeof(*m->u.targets.items));
-            m->u.targets.n = m->u.targets.items ? n : 0;
-            for (uint32_t i = 0; i < m->u.targets.n; i++)
-                fill_target_msg(c, m, &c->targets[first + i], &m->u.targets.items[i]);
-        }
-        sw_coord_send(c, member, m);
-    }
-}
-
-static void send_write_program(
-    struct sw_coordinator *c, uint64_t member, const struct sw_write_plan *plan)
-{
-    for (uint64_t first = 0; first < plan->n; first += SW_PART_ITEMS_MAX) {
-        const uint32_t n =
-            (uint32_t)(plan->n - first < SW_PART_ITEMS_MAX ? plan->n - first : SW_PART_ITEMS_MAX);
-        struct sw_msg *m = sw_coord_message(SW_MSG_WRITE_PROGRAM);
-
-        if (m) {
-            m->u.write_program = (struct sw_write_program){.layout_epoch = c->layout_epoch,
-                .membership_epoch = c->membership_epoch,
-                .rank = plan->rank,
-                .target = plan->target,
-                .first = (uint32_t)first,
-                .total = (uint32_t)plan->n,
-                .n = n};
-            m->u.write_program.extents =
-                copy_items(c, m, plan->extents + first, n, sizeof(*plan->extents));
-        }
-        sw_coord_send(c, member, m);
-    }
-}
-
 static void send_membership_to(struct sw_coordinator *c, uint64_t member, void *arg)
 {
-    const struct sending *s = arg;
-
-    send_targets(c, member);
-    for (uint32_t w = 0; w < sw_writes_count(s->writes); w++) {
-        const struct sw_write_plan *plan = sw_writes_get(s->writes, w);
-
-        if (c->trainers[plan->rank].member == member)
-            send_write_program(c, member, plan);
-    }
+    sw_coord_send_writes(c, member, arg);
 }
 
-static int make_writes(struct sw_coordinator *c, struct engine **engines, uint32_t n_engines,
-    struct sw_writes **writes, uint32_t *n_targets, struct sw_error *e)
+/* The new set is installed, and sent, when everything has come together. */
+static int install_targets(struct sw_coordinator *c, struct engine **engines, uint32_t n_engines,
+    uint32_t n, struct sw_writes *writes, struct sw_error *e)
 {
-    struct input in = {0};
-    int err = add_targets(&in, engines, n_engines, e);
+    struct target *targets = calloc((size_t)n + 1, sizeof(*targets));
 
-    if (!err)
-        err = sw_writes_make(c->layout, in.targets, in.n_targets, writes, e);
-    *n_targets = in.n_targets;
-    input_free(&in);
-    return err;
-}
-
-int sw_coord_membership(
-    struct sw_coordinator *c, struct engine **engines, uint32_t n_engines, struct sw_error *e)
-{
-    struct sw_writes *writes = NULL;
-    struct target *targets;
-    uint32_t n = 0;
-    int err;
-
-    if (same_set(c, engines, n_engines))
-        return 0;
-    err = make_writes(c, engines, n_engines, &writes, &n, e);
-    if (err)
-        return err;
-    targets = calloc((size_t)n + 1, sizeof(*targets));
     if (!targets || make_targets(c, engines, n_engines, writes, targets)) {
         if (targets)
             sw_coord_targets_free(targets, n);
-        sw_writes_free(writes);
         return no_memory(e);
     }
     sw_coord_targets_free(c->targets, c->n_targets);
     c->targets = targets;
     c->n_targets = n;
     c->membership_epoch++;
-    sw_coord_each_trainerd(c, send_membership_to, &(struct sending){writes});
-    sw_writes_free(writes);
+    sw_coord_each_trainerd(c, send_membership_to, writes);
     return 0;
+}
+
+int sw_coord_membership(
+    struct sw_coordinator *c, struct engine **engines, uint32_t n_engines, struct sw_error *e)
+{
+    struct sw_writes *writes = NULL;
+    struct plan_targets targets;
+    int err;
+
+    if (same_set(c, engines, n_engines))
+        return 0;
+    err = sw_coord_plan_targets(c, engines, n_engines, &targets, e);
+    if (!err)
+        err = sw_writes_make(c->plan->layout, targets.items, targets.n, &writes, e);
+    if (!err)
+        err = prove(c->plan, &targets, writes, e);
+    if (!err)
+        err = install_targets(c, engines, n_engines, targets.n, writes, e);
+    sw_writes_free(writes);
+    sw_coord_plan_targets_clear(&targets);
+    return err;
 }
 
 void sw_coord_epoch_free(struct sw_coordinator *c)
 {
-    sw_layout_free(c->layout);
-    sw_layout_free(c->next_layout);
+    plan_free(c->plan);
+    plan_free(c->next_plan);
     sw_coord_targets_free(c->targets, c->n_targets);
     free(c->plan_waits);
     free(c->unused);

@@ -5,7 +5,10 @@
  *   members.c        connections of trainerds and inferds
  *   trainers.c       the trainer world: ranks, who holds them, their manifests
  *   engines.c        engines: registrations of their ranks, who is complete
- *   epoch.c          the plan: layout epoch, membership epoch, programs sent to trainerds
+ *   plan_input.c     what the planner is given: trainer ranks, engines as targets
+ *   models.c         models of engines, shared
+ *   epoch.c          the plan: layout epoch, membership epoch
+ *   programs.c       programs and targets, as they are sent to trainerds
  *   stage.c          a version from begin to staged; the table of its states
  *   publish.c        a version from publish to its result; who waits for it
  *   engine_update.c  one engine's way through an update; the table of its steps
@@ -19,6 +22,7 @@
 #include "common/message.h"
 #include "trainerd/coordinator/coordinator.h"
 #include "trainerd/coordinator/manifest.h"
+#include "trainerd/coordinator/models.h"
 #include "trainerd/plan/plan.h"
 
 #define SW_COORD_HISTORY 10 /* updates that are over and remembered */
@@ -65,7 +69,8 @@ struct registration { /* an engine process, as its inferd told of it */
     char *host;
     struct sw_id instance;
     uint32_t pid;
-    struct sw_coordinates at;
+    struct sw_msg *declared;      /* its ENGINE_RANK */
+    struct sw_model_entry *model; /* once it was needed; NULL with identity */
     enum sw_rank_state state;
     uint64_t version;
     char *reason; /* of the state, may be NULL */
@@ -95,6 +100,42 @@ struct engine {
     struct engine_slot *slots;
     uint32_t n_present; /* slots with a registration */
     uint64_t absent_since;
+};
+
+/* ---- plans ---- */
+
+struct plan_ranks { /* trainer ranks as the planner is given them; layouts made of them share it */
+    unsigned refs;
+    struct sw_fold *fold;
+    const struct sw_plan_rank *items; /* the fold's; numbered by position */
+    uint32_t n;
+    struct sw_manifest **manifests; /* held: the fold points at their names */
+    uint32_t n_hosts;
+    uint64_t *hosts; /* by host number: the trainerd */
+};
+
+struct plan_targets { /* engine ranks as the planner is given them */
+    uint32_t n;
+    struct sw_plan_target *items;
+    struct sw_placement *placements;
+    struct sw_model_entry **models;   /* held; NULL with identity */
+    struct sw_parameter **parameters; /* by target; owned where it is the first with them */
+    const struct sw_manifest **manifests;
+};
+
+struct rank_plan { /* of a load program that was written out and sent */
+    uint64_t replica_bytes;
+    uint32_t n_tiles, n_checks;
+    struct sw_alias_check *checks;
+};
+
+struct plan { /* a layout, with all that it needs to live */
+    struct sw_layout *layout;
+    struct plan_ranks *ranks;
+    uint32_t n_models;
+    struct sw_model_entry **models; /* held */
+    struct rank_plan *by_rank;
+    struct sw_share_plan *shares; /* by host number */
 };
 
 /* ---- a version's life ---- */
@@ -222,7 +263,8 @@ struct sw_coordinator {
     uint32_t n_engines, engines_size;
     struct engine **engines;
 
-    struct sw_layout *layout, *next_layout;
+    struct sw_models *models;
+    struct plan *plan, *next_plan;
     uint64_t layout_epoch, layout_serial, next_serial, membership_epoch;
     bool layout_stale;  /* sources or who holds them have changed since */
     uint32_t n_targets; /* of the membership epoch */
@@ -327,6 +369,19 @@ struct registration *sw_coord_find_reg(const struct sw_coordinator *c, uint64_t 
 struct registration *sw_coord_target_reg(
     const struct sw_coordinator *c, const struct target *target);
 
+/* ---- plan_input.c ---- */
+/* All ranks of the world, of which each has a manifest; the caller holds a reference. */
+int sw_coord_plan_ranks(
+    const struct sw_coordinator *c, struct plan_ranks **ranks, struct sw_error *e);
+void sw_coord_plan_ranks_release(struct plan_ranks *ranks); /* accepts NULL */
+/* All ranks of complete engines. Errors are those of the first that can't be one: its layout is
+ * unknown, its config.json broken and so on; SW_ERR_NOMEM. *out is to be cleared in any case. */
+int sw_coord_plan_targets(struct sw_coordinator *c, struct engine **engines, uint32_t n,
+    struct plan_targets *out, struct sw_error *e);
+int sw_coord_plan_target(struct sw_coordinator *c, struct registration *reg,
+    struct plan_targets *out, struct sw_error *e);
+void sw_coord_plan_targets_clear(struct plan_targets *t);
+
 /* ---- epoch.c ---- */
 /* Whether begin needs a new layout. SW_ERR_NOMEM, or 0 with *needed. */
 int sw_coord_layout_needed(struct sw_coordinator *c, bool *needed, struct sw_error *e);
@@ -343,6 +398,14 @@ bool sw_coord_engine_fits(struct sw_coordinator *c, struct engine *engine, char 
 int sw_coord_membership(
     struct sw_coordinator *c, struct engine **engines, uint32_t n_engines, struct sw_error *e);
 void sw_coord_targets_free(struct target *targets, uint32_t n);
+
+/* ---- programs.c ---- */
+/* Writes out the programs of a member's ranks and sends them; notes what of them is needed later.
+ */
+void sw_coord_send_loads(struct sw_coordinator *c, uint64_t member);
+/* Sends targets and the write programs of a member's ranks. */
+void sw_coord_send_writes(
+    struct sw_coordinator *c, uint64_t member, const struct sw_writes *writes);
 void sw_coord_epoch_free(struct sw_coordinator *c);
 
 /* ---- stage.c ---- */

@@ -15,6 +15,7 @@ struct item {
 };
 
 struct sw_manifest {
+    unsigned refs;
     uint32_t total, n, size; /* items expected, there, and allocated */
     struct item *items;
     char *names; /* byte 0 is not used */
@@ -28,15 +29,22 @@ struct sw_manifest *sw_manifest_new(uint32_t total)
     struct sw_manifest *m = calloc(1, sizeof(*m));
 
     if (m) {
+        m->refs = 1;
         m->total = total;
         m->names_used = 1;
     }
     return m;
 }
 
+struct sw_manifest *sw_manifest_hold(struct sw_manifest *m)
+{
+    m->refs++;
+    return m;
+}
+
 void sw_manifest_free(struct sw_manifest *m)
 {
-    if (!m)
+    if (!m || --m->refs > 0)
         return;
     free(m->items);
     free(m->names);

@@ -14,7 +14,9 @@ struct sw_manifest;
 
 /* For `total` items; NULL = no memory. */
 struct sw_manifest *sw_manifest_new(uint32_t total);
-void sw_manifest_free(struct sw_manifest *m);
+/* Another reference to a whole one: plans point at its names. */
+struct sw_manifest *sw_manifest_hold(struct sw_manifest *m);
+void sw_manifest_free(struct sw_manifest *m); /* drops a reference; accepts NULL */
 
 /* Adds a part: it must follow the last one and be of the same total. SW_ERR_PROTOCOL, _NOMEM. */
 int sw_manifest_add_sources(

@@ -149,7 +149,8 @@ static void give_up(struct sw_coordinator *c, struct update *u, uint32_t rank,
         answer_waiting_ranks(c, u, e);
     if (stage >= STAGE_STAGING)
         sw_coord_each_trainerd(c, send_abort, &a);
-    sw_coord_layout_drop(c);
+    if (u == c->begin) /* a staged one that is replaced has none of its own */
+        sw_coord_layout_drop(c);
     if (stage == STAGE_PLANNING)
         sw_coord_layout_lost(c);
     c->begin = u == c->begin ? NULL : c->begin;
@@ -442,7 +443,7 @@ void sw_coord_persisted(
         give_up(c, c->staged, SW_COORD_NO_RANK, &e, now);
         b = c->begin;
     }
-    if (!c->next_layout) {
+    if (!c->next_plan) {
         grant(c, now);
     } else if (sw_coord_layout_install(c, b->version)) {
         sw_fail(&e, SW_ERR_NOMEM, "the coordinator has no memory for the plan");
@@ -505,7 +506,7 @@ static int digest_compare(const void *a, const void *b)
 static int keep_digests(
     struct sw_coordinator *c, struct trainer *t, const struct sw_end *msg, struct sw_error *e)
 {
-    const struct sw_load_plan *plan = sw_layout_load(c->layout, msg->rank);
+    const struct rank_plan *plan = &c->plan->by_rank[msg->rank];
     struct sw_digest *digests, *sorted;
     uint32_t missing = 0, first = 0;
 
@@ -531,7 +532,7 @@ static int keep_digests(
     }
     free(sorted);
     if (missing) {
-        const char *names = sw_layout_alias_names(c->layout, plan->checks[first].set);
+        const char *names = sw_layout_alias_names(c->plan->layout, plan->checks[first].set);
 
         free(digests);
         return sw_fail(e, SW_ERR_STATE,
@@ -570,7 +571,7 @@ static bool digests_agree(const struct sw_coordinator *c, struct sw_error *e)
                 "source tensors %s differ, but they share one storage in an engine: make them "
                 "equal "
                 "or untie them",
-                sw_layout_alias_names(c->layout, all[i].set));
+                sw_layout_alias_names(c->plan->layout, all[i].set));
         }
     free(all);
     return agree;

@@ -68,7 +68,8 @@ static json_t *trainers_json(const struct sw_coordinator *c)
     set(o, "world", count(c->world));
     for (uint32_t r = 0; r < c->world; r++) {
         const struct trainer *t = &c->trainers[r];
-        const struct sw_load_plan *plan = c->layout ? sw_layout_load(c->layout, r) : NULL;
+        const struct rank_plan *plan =
+            c->plan && r < c->plan->ranks->n ? &c->plan->by_rank[r] : NULL;
         json_t *rank = json_object();
 
         set(rank, "rank", count(r));
@@ -236,7 +237,7 @@ json_t *sw_coordinator_status(const struct sw_coordinator *c, uint64_t now_ns)
     set(o, "state", json_string(sw_update_state_name(overall(c))));
     set(o, "last_version", count(c->last_version));
     set(o, "live_version", count(live));
-    set(o, "layout_epoch", count(c->layout ? c->layout_epoch : 0));
+    set(o, "layout_epoch", count(c->plan ? c->layout_epoch : 0));
     set(o, "membership_epoch", count(c->membership_epoch));
     set(o, "unused_sources", text_json(c->unused));
     set(o, "members", members_json(c));

@@ -28,7 +28,7 @@ struct talk {
     char out[OUT_SIZE];
 };
 
-static struct sw_id process_id(unsigned number)
+struct sw_id talk_process(unsigned number)
 {
     struct sw_id id = {{0}};
 
@@ -45,13 +45,14 @@ static struct sw_id instance_of(const char *name)
     return id;
 }
 
-struct talk *talk_new(uint64_t last_version)
+static struct talk *start(uint64_t last_version, const struct sw_layouts *layouts)
 {
     struct talk *t = calloc(1, sizeof(*t));
     const struct sw_coordinator_config config = {.group = "g",
         .instance = instance_of("coordinator"),
         .last_version = last_version,
         .tcp_connections = 4,
+        .layouts = layouts,
         .begin_ns = 60000 * MS,
         .stage_ns = 600000 * MS,
         .connect_ns = 10000 * MS,
@@ -66,6 +67,16 @@ struct talk *talk_new(uint64_t last_version)
     t->c = sw_coordinator_new(&config);
     ck_assert_ptr_nonnull(t->c);
     return t;
+}
+
+struct talk *talk_new(uint64_t last_version)
+{
+    return start(last_version, NULL);
+}
+
+struct talk *talk_new_layouts(const struct sw_layouts *layouts)
+{
+    return start(0, layouts);
 }
 
 void talk_free(struct talk *t)
@@ -188,6 +199,13 @@ static void put_message(struct talk *t, const struct sw_msg *m)
         put(t, "LOAD_PROGRAM e%llu r%u tiles %u+%u/%u",
             (unsigned long long)m->u.load_program.layout_epoch, m->u.load_program.rank,
             m->u.load_program.first_tile, m->u.load_program.n_tiles, m->u.load_program.total_tiles);
+        break;
+    case SW_MSG_MAXIMA_PROGRAM:
+        put(t, "MAXIMA_PROGRAM e%llu shares %u+%u/%u members %u+%u/%u",
+            (unsigned long long)m->u.maxima_program.layout_epoch, m->u.maxima_program.first_share,
+            m->u.maxima_program.n_shares, m->u.maxima_program.total_shares,
+            m->u.maxima_program.first_member, m->u.maxima_program.n_members,
+            m->u.maxima_program.total_members);
         break;
     case SW_MSG_ABORT:
         put(t, "ABORT %d v%llu %s", (int)m->u.abort.rank, (unsigned long long)m->u.abort.version,
@@ -342,7 +360,7 @@ static void sources(struct talk *t, char **a, bool part)
 
     s->rank = (uint32_t)number(a[2]);
     s->world = (uint32_t)number(a[3]);
-    s->trainer = process_id(process[0] ? (unsigned)number(process) : 10 + s->rank);
+    s->trainer = talk_process(process[0] ? (unsigned)number(process) : 10 + s->rank);
     s->n = split(list, items, 16);
     s->first = part ? (uint32_t)number(a[4]) : 0;
     s->total = part ? (uint32_t)number(a[5]) : s->n;
@@ -370,7 +388,7 @@ static void parameters(struct talk *t, char **a, char *list)
 
     p->engine = text(m, a[2]);
     p->rank = (uint32_t)number(a[3]);
-    p->instance = process_id((unsigned)number(a[5]));
+    p->instance = talk_process((unsigned)number(a[5]));
     p->n = p->total = split(list, items, 16);
     p->items = sw_arena_array(&m->arena, p->n, sizeof(*p->items));
     for (uint32_t i = 0; i < p->n && items[i]; i++) {
@@ -404,7 +422,7 @@ static void engine(struct talk *t, char **a, bool half)
     r->engine = text(m, a[2]);
     r->rank = (uint32_t)number(a[3]);
     r->world = (uint32_t)number(a[4]);
-    r->instance = process_id((unsigned)number(a[5]));
+    r->instance = talk_process((unsigned)number(a[5]));
     r->pid = (uint32_t)number(a[5]);
     r->scale_format = text(m, "");
     r->n_parameters = half ? 2 : split(a[6], items, 16);
@@ -492,7 +510,7 @@ static void phase(struct talk *t, char **a)
     p->phase = (enum sw_phase)k;
     p->engine = text(m, a[3]);
     p->rank = (uint32_t)number(a[4]);
-    p->instance = process_id((unsigned)number(a[5]));
+    p->instance = talk_process((unsigned)number(a[5]));
     p->update = number(a[6]);
     p->state = after[k];
     if (!strcmp(a[7], "torn"))
@@ -501,7 +519,7 @@ static void phase(struct talk *t, char **a)
         p->bytes = number(a[7]);
     fill_error(m, &p->error, strncmp(a[7], "err", 3) ? "" : a[7]);
     if (k == SW_PHASE_OPEN)
-        p->window = process_id(p->rank + 1);
+        p->window = talk_process(p->rank + 1);
     if (k == SW_PHASE_ARM) {
         p->n = 1;
         p->issued = sw_arena_array(&m->arena, 1, sizeof(*p->issued));
@@ -521,7 +539,7 @@ static void state(struct talk *t, char **a)
     ck_assert_msg(k <= SW_RANK_GONE, "no state %s", a[5]);
     m->u.rank_state = (struct sw_rank_state_msg){.engine = text(m, a[2]),
         .rank = (uint32_t)number(a[3]),
-        .instance = process_id((unsigned)number(a[4])),
+        .instance = talk_process((unsigned)number(a[4])),
         .state = (enum sw_rank_state)k,
         .version = number(a[6]),
         .reason = text(m, a[7])};
@@ -555,7 +573,7 @@ static void open_rank(struct talk *t, char **a)
     m->u.trainer_open = (struct sw_trainer_open){.rank = rank,
         .world = (uint32_t)number(a[3]),
         .pid = process,
-        .trainer = process_id(process)};
+        .trainer = talk_process(process)};
     say(t, a[1], m);
 }
 
@@ -565,7 +583,7 @@ static void gone(struct talk *t, char **a)
     const unsigned rank = (unsigned)number(a[2]);
 
     m->u.rank_gone = (struct sw_rank_gone){.rank = rank,
-        .trainer = process_id(a[3][0] ? (unsigned)number(a[3]) : 10 + rank),
+        .trainer = talk_process(a[3][0] ? (unsigned)number(a[3]) : 10 + rank),
         .reason = text(m, "killed")};
     say(t, a[1], m);
 }
@@ -649,6 +667,14 @@ const char *talk_say(struct talk *t, const char *in)
         args[n++] = s;
     dispatch(t, args);
     free(line);
+    return t->out;
+}
+
+const char *talk_message(struct talk *t, const char *who, struct sw_msg *m)
+{
+    t->used = 0;
+    t->out[0] = '\0';
+    say(t, who, m);
     return t->out;
 }
 

@@ -36,10 +36,17 @@ struct talk;
 extern bool talk_inside;
 
 struct talk *talk_new(uint64_t last_version);
+/* With layout files, which are borrowed. */
+struct talk *talk_new_layouts(const struct sw_layouts *layouts);
 void talk_free(struct talk *t);
 
 /* Says a line; what came out, one line for each action. */
 const char *talk_say(struct talk *t, const char *in);
+
+/* The same with a message (owned) that the language has no words for. */
+const char *talk_message(struct talk *t, const char *who, struct sw_msg *m);
+/* The instance that the language's process numbers stand for. */
+struct sw_id talk_process(unsigned number);
 
 /* Goes through steps up to one whose `in` is NULL; fails the test where they differ. */
 void talk_steps(struct talk *t, const struct step *steps);

@@ -118,29 +118,44 @@ static struct sw_source source(const char *name)
         .name = name, .dtype = SW_U8, .ndim = 1, .shape = {8}, .box = {.ndim = 1, .len = {8}}};
 }
 
-static int plan(struct sw_error *e)
+static int fold(struct sw_fold *f, const struct sw_plan_rank **ranks, struct sw_error *e)
 {
     const struct sw_source sources[] = {source("a"), source("b"), source("c")};
+    uint32_t n;
+    int err = f ? sw_fold_add(f, 0, 0, 3, sources, e) : SW_ERR_NOMEM;
+
+    if (!err)
+        err = sw_fold_add(f, 1, 0, 3, sources, e);
+    return err ? err : sw_fold_ranks(f, ranks, &n, e);
+}
+
+static int plan(struct sw_error *e)
+{
     struct sw_parameter p[] = {{.name = "a", .dtype = SW_U8, .ndim = 1, .shape = {8}},
         {.name = "b", .dtype = SW_U8, .ndim = 1, .shape = {8}, .alias_of = "a"},
         {.name = "c", .dtype = SW_U8, .ndim = 1, .shape = {8}, .offset = 10}};
-    const struct sw_plan_rank ranks[] = {{0, 3, sources}, {1, 3, sources}};
     const uint64_t region = 100;
     const struct sw_plan_target target = {
         .engine = "A", .n_regions = 1, .region_bytes = &region, .n_parameters = 3, .parameters = p};
+    const struct sw_plan_options options = {.assignment = SW_ASSIGN_BALANCED};
+    const struct sw_plan_rank *ranks = NULL;
+    struct sw_plan_notes notes;
     struct sw_layout *layout = NULL;
     struct sw_writes *writes = NULL;
-    uint32_t unused;
-    char names[8];
+    struct sw_fold *f;
     int err;
 
     talk_inside = true;
-    err = sw_layout_make(ranks, 2, &target, 1, &layout, &unused, names, sizeof(names), e);
+    f = sw_fold_new();
+    err = fold(f, &ranks, e);
+    if (!err)
+        err = sw_layout_make(ranks, 2, &target, 1, &options, &layout, &notes, e);
     if (!err)
         err = sw_writes_make(layout, &target, 1, &writes, e);
     talk_inside = false;
     sw_writes_free(writes);
     sw_layout_free(layout);
+    sw_fold_free(f);
     return err;
 }
 

@@ -35,8 +35,11 @@ void sw_host_free(struct sw_host *h)
 {
     if (!h)
         return;
-    for (struct sw_host_action a; sw_host_next(h, &a);)
+    for (struct sw_host_action a; sw_host_next(h, &a);) {
         sw_msg_free(a.message);
+        sw_shares_release(a.shares);
+    }
+    sw_shares_release(h->shares);
     for (struct session *s = h->sessions, *next; s; s = next) {
         next = s->next;
         free(s);
@@ -60,6 +63,7 @@ bool host_act(struct sw_host *h, const struct sw_host_action *a)
 
     if (!q) { /* a message that is lost for lack of memory is a peer that runs into its deadline */
         sw_msg_free(a->message);
+        sw_shares_release(a->shares);
         return false;
     }
     q->action = *a;
@@ -243,12 +247,13 @@ static void rank_gone(struct sw_host *h, struct rank *r, const char *reason)
 {
     /* Of a begin that was not granted, the others may go on waiting; RANK_GONE says enough. After
      * END the tiles are whole: staging goes on without the process. */
-    if (r->state == RANK_PREPARING || r->state == RANK_STAGING || r->state == RANK_DRAINING) {
+    if (r->state >= RANK_PREPARING && r->state <= RANK_DRAINING) {
         staging_forget(r);
         host_abort(h, r->rank, r->version, reason);
     }
     rank_enter(h, r, RANK_NEW);
     r->session = 0;
+    r->shared = 0;
     r->stale = 0; /* another process declares first: by then all answers have come */
     tell_gone(h, r, reason);
 }
@@ -492,6 +497,7 @@ static void trainer_abort(struct sw_host *h, struct rank *r, struct sw_msg *msg)
         } else if (r->state != RANK_ENDED) {
             staging_forget(r);
         } /* else the coordinator decides: it may be publishing already */
+        r->shared = 0;
         rank_enter(h, r, RANK_IDLE);
     }
     sw_msg_free(msg);
@@ -558,6 +564,8 @@ static void coordinator_up(struct sw_host *h)
 
     h->coordinator = true;
     h->plan_epoch = h->failed_epoch = 0;
+    sw_shares_release(h->shares);
+    h->shares = NULL;
     if (m) {
         m->u.member.name = h->name;
         m->u.member.advertise = h->advertise;
@@ -617,6 +625,9 @@ static void from_coordinator(struct sw_host *h, struct sw_msg *msg)
     case SW_MSG_LOAD_PROGRAM:
         staging_program(h, msg);
         return;
+    case SW_MSG_MAXIMA_PROGRAM:
+        maxima_program(h, msg);
+        return;
     case SW_MSG_BEGIN_DONE:
         staging_granted(h, msg);
         return;
@@ -670,6 +681,9 @@ static void from_session(struct sw_host *h, struct session *s, struct sw_msg *ms
         return;
     case SW_MSG_BEGIN:
         staging_begin(h, s->rank, msg);
+        return;
+    case SW_MSG_MAXIMA:
+        maxima_came(h, s->rank, msg);
         return;
     case SW_MSG_END:
         staging_end(h, s->rank, msg);
@@ -730,6 +744,9 @@ void sw_host_handle(struct sw_host *h, const struct sw_host_event *ev, uint64_t 
         break;
     case SW_HOST_ALLOCATED:
         staging_allocated(h, ev);
+        break;
+    case SW_HOST_REDUCED:
+        maxima_reduced(h, ev);
         break;
     case SW_HOST_COORDINATOR_UP:
         coordinator_up(h);

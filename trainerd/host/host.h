@@ -15,6 +15,7 @@
 #include <jansson.h>
 #include <shardwire/error.h>
 #include "common/message.h"
+#include "trainerd/host/shares.h"
 
 #define SW_HOST_BUFFERS 2
 
@@ -38,6 +39,7 @@ enum sw_host_event_kind {
     SW_HOST_SESSION_DOWN, /* the connection ended; the process may live */
     SW_HOST_PROCESS_DIED, /* the process of this session is dead (before or after DOWN) */
     SW_HOST_ALLOCATED,    /* ALLOCATE was carried out; or code and text */
+    SW_HOST_REDUCED,      /* REDUCE was; or code and text */
     SW_HOST_COORDINATOR_UP,
     SW_HOST_COORDINATOR_MESSAGE,
     SW_HOST_COORDINATOR_DOWN,
@@ -52,7 +54,7 @@ struct sw_host_event {
     uint32_t pid;
     struct sw_msg *message; /* owned by the machine now */
     uint32_t rank, buffer;  /* ALLOCATED */
-    uint64_t generation;    /* ALLOCATED: which request this answers */
+    uint64_t generation;    /* ALLOCATED, REDUCED: which request this answers */
     int code;
     const char *text;
 };
@@ -61,9 +63,12 @@ enum sw_host_action_kind {
     SW_HOST_TO_SESSION = 1, /* message (owned by the caller now); a BUFFER gets its descriptors */
     SW_HOST_TO_COORDINATOR,
     SW_HOST_DROP_SESSION, /* end this connection; `text` says why */
-    SW_HOST_ALLOCATE,     /* (re)place buffer (rank, buffer) by one of bytes, counter_bytes */
+    SW_HOST_ALLOCATE,     /* (re)place buffer (rank, buffer) by one of bytes, counter_bytes,
+                           * maxima_bytes
+                           */
     SW_HOST_RESET,        /* zero the counters of (rank, buffer) */
     SW_HOST_TO_WRITER, /* TARGETS, WRITE_PROGRAM, CONNECT, WRITE, UPDATE_END from the coordinator */
+    SW_HOST_REDUCE,    /* `shares` (released by the caller), in the buffers sw_host_maxima_buffer */
     SW_HOST_RELEASE,   /* the rank is gone for good: free its buffers */
     SW_HOST_LOG,
 };
@@ -74,7 +79,8 @@ struct sw_host_action {
     struct sw_msg *message;
     uint32_t rank, buffer;
     uint64_t generation;
-    uint64_t bytes, counter_bytes;
+    uint64_t bytes, counter_bytes, maxima_bytes;
+    struct sw_shares *shares;
     bool copy; /* ALLOCATE: the old buffer has live tiles, copy it over first */
     int level; /* syslog's */
     char text[SW_TEXT_MAX + 1];
@@ -88,6 +94,9 @@ uint64_t sw_host_deadline(const struct sw_host *h);
 
 /* Which buffer holds rank's bytes of this version for publishing; -1 = none. */
 int sw_host_live_buffer(const struct sw_host *h, uint32_t rank, uint64_t version);
+
+/* Which buffer a rank's block maxima lie in that are to be reduced now; -1 = none. */
+int sw_host_maxima_buffer(const struct sw_host *h, uint32_t rank);
 
 /* Whether the buffer that was allocated for this ALLOCATE still has a place; if not, free it. */
 bool sw_host_wants(const struct sw_host *h, uint32_t rank, uint32_t buffer, uint64_t generation);

@@ -12,6 +12,7 @@ enum rank_state {
     RANK_BEGINNING, /* the coordinator has not answered BEGIN */
     RANK_PREPARING, /* granted; the back buffer is being replaced */
     RANK_STAGING,
+    RANK_SHARING,  /* MAXIMA came; other ranks' are awaited, or the reduction */
     RANK_DRAINING, /* END came; tiles not all complete yet */
     RANK_ENDED,    /* END forwarded, END_DONE awaited */
     RANK_STATE_COUNT
@@ -26,7 +27,7 @@ struct parts { /* messages of a manifest or program, kept in order */
 struct buffer {
     bool have, allocating;
     uint64_t generation; /* of what is there, or of the request under way */
-    uint64_t bytes, counter_bytes;
+    uint64_t bytes, counter_bytes, maxima_bytes;
     uint64_t content; /* version staged (or being staged) here; 0 = none */
     bool whole;       /* all of it is here: it may be published */
     uint64_t writer;  /* session whose process may still write here; 0 = none */
@@ -52,12 +53,13 @@ struct rank {
     struct parts program;
     uint32_t n_tiles;
     struct program_received {
-        uint32_t templates, loads, checks, tiles;
+        uint32_t templates, loads, grids, checks, tiles;
     } received;
     uint64_t *tile_bytes;
     uint32_t *tile_source; /* first source that fills it, for messages; UINT32_MAX = none */
     struct tile_live *live;
     uint64_t replica_bytes;
+    uint64_t n_maxima; /* block maxima that it shares with others; 0 = none */
 
     struct buffer buffers[SW_HOST_BUFFERS];
     int live_buffer; /* -1 = none */
@@ -69,6 +71,8 @@ struct rank {
     unsigned back;
     uint64_t begin_ns, deadline_ns;
     struct sw_msg *end; /* END, while draining */
+    uint64_t shared;    /* version whose block maxima this rank said are there; 0 = none */
+    bool reduced;       /* they are those of all by now */
     uint32_t
         stale; /* begins that were aborted before the coordinator's answer: one each will come */
 };
@@ -102,8 +106,11 @@ struct sw_host {
     struct request *requests;
     uint32_t n_requests;
     uint64_t next_request, next_generation;
-    uint64_t plan_epoch;   /* epoch whose PLAN_DONE is owed; 0 = none */
-    uint64_t failed_epoch; /* the last one that was answered with an error */
+    uint64_t plan_epoch;      /* epoch whose PLAN_DONE is owed; 0 = none */
+    uint64_t failed_epoch;    /* the last one that was answered with an error */
+    struct sw_shares *shares; /* of the newest plan; NULL = no block is shared */
+    uint64_t reducing;        /* number of the reduction under way; 0 = none */
+    uint64_t reducing_version;
     bool coordinator;
     uint64_t now;
     struct queued *head, **tail;
@@ -154,5 +161,17 @@ void staging_forget(struct rank *r);
 void staging_withdraw(struct sw_host *h, struct rank *r, int code, const char *reason);
 void staging_drained_by(struct sw_host *h, uint64_t session);
 void staging_plan_done(struct sw_host *h);
+void staging_plan_failed(struct sw_host *h, int code, const char *text);
+
+/* maxima.c */
+void maxima_program(struct sw_host *h, struct sw_msg *msg);
+/* Whether the plan under way has shares of the rank, so that a load program for it must come. */
+bool maxima_awaits(const struct sw_host *h, const struct rank *r);
+/* Whether the plan that is whole has the shares that its ranks need, all of them sound. */
+int maxima_planned(struct sw_host *h, struct sw_error *e);
+void maxima_came(struct sw_host *h, struct rank *r, struct sw_msg *msg);
+void maxima_reduced(struct sw_host *h, const struct sw_host_event *event);
+/* The rank's version is over while it shares: tells it why, and for whom it waited. */
+void maxima_withdraw(struct sw_host *h, struct rank *r, const char *reason);
 
 #endif

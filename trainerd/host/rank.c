@@ -11,8 +11,8 @@
 #define PARTS_MIN 64u      /* so many parts may be as small as they like; */
 #define PART_ITEMS_MIN 32u /* on average, further ones hold at least this many items */
 
-static const char *const state_names[RANK_STATE_COUNT] = {
-    "new", "declaring", "idle", "beginning", "preparing", "staging", "draining", "ended"};
+static const char *const state_names[RANK_STATE_COUNT] = {"new", "declaring", "idle", "beginning",
+    "preparing", "staging", "sharing", "draining", "ended"};
 
 /* From each state, a bit for every state that may follow. */
 #define TO(s) (1u << RANK_##s)
@@ -22,7 +22,8 @@ static const unsigned allowed[RANK_STATE_COUNT] = {
     [RANK_IDLE] = TO(DECLARING) | TO(BEGINNING) | TO(NEW),
     [RANK_BEGINNING] = TO(PREPARING) | TO(STAGING) | TO(IDLE) | TO(NEW),
     [RANK_PREPARING] = TO(STAGING) | TO(IDLE) | TO(NEW),
-    [RANK_STAGING] = TO(DRAINING) | TO(IDLE) | TO(NEW),
+    [RANK_STAGING] = TO(SHARING) | TO(DRAINING) | TO(IDLE) | TO(NEW),
+    [RANK_SHARING] = TO(STAGING) | TO(IDLE) | TO(NEW),
     [RANK_DRAINING] = TO(STAGING) | TO(ENDED) | TO(IDLE) | TO(NEW),
     [RANK_ENDED] = TO(STAGING) | TO(IDLE) | TO(NEW),
 };
@@ -110,6 +111,7 @@ void rank_forget_program(struct rank *r)
     r->live = NULL;
     r->layout_epoch = r->sent_layout = 0;
     r->n_tiles = 0;
+    r->n_maxima = 0;
     r->received = (struct program_received){0};
 }
 
@@ -155,6 +157,7 @@ static int program_start(struct rank *r, const struct sw_load_program *p, struct
         r->tile_source[i] = UINT32_MAX;
     r->layout_epoch = p->layout_epoch;
     r->replica_bytes = p->replica_bytes;
+    r->n_maxima = p->n_maxima;
     r->n_tiles = p->total_tiles;
     return 0;
 }
@@ -164,23 +167,26 @@ static bool joins(uint32_t first, uint32_t n, uint32_t total, uint32_t received)
     return first == received && received <= total && n <= total - received;
 }
 
-/* Whether a part goes on where the last one ended, in each of its four lists. */
+/* Whether a part goes on where the last one ended, in each of its five lists. */
 static bool program_joins(const struct rank *r, const struct sw_load_program *p)
 {
     const struct program_received *have = &r->received;
     const struct sw_load_program *head = p;
-    const uint64_t items = (uint64_t)p->n_templates + p->n_loads + p->n_checks + p->n_tiles,
-                   total = (uint64_t)p->total_templates + p->total_loads + p->total_checks +
-                           p->total_tiles;
+    const uint64_t items =
+        (uint64_t)p->n_templates + p->n_loads + p->n_grids + p->n_checks + p->n_tiles;
+    const uint64_t total = (uint64_t)p->total_templates + p->total_loads + p->total_grids +
+                           p->total_checks + p->total_tiles;
 
     if (r->program.n)
         head = &r->program.items[0]->u.load_program;
     return !r->program.complete && p->layout_epoch == r->layout_epoch &&
-           p->replica_bytes == r->replica_bytes && p->total_templates == head->total_templates &&
+           p->replica_bytes == r->replica_bytes && p->n_maxima == r->n_maxima &&
+           p->total_templates == head->total_templates && p->total_grids == head->total_grids &&
            p->total_loads == head->total_loads && p->total_checks == head->total_checks &&
            p->total_tiles == r->n_tiles &&
            joins(p->first_template, p->n_templates, p->total_templates, have->templates) &&
            joins(p->first_load, p->n_loads, p->total_loads, have->loads) &&
+           joins(p->first_grid, p->n_grids, p->total_grids, have->grids) &&
            joins(p->first_check, p->n_checks, p->total_checks, have->checks) &&
            joins(p->first_tile, p->n_tiles, p->total_tiles, have->tiles) && (items || !total);
 }
@@ -198,7 +204,8 @@ static int check_tiles(const struct rank *r, const struct sw_load_program *p, st
 int rank_take_program(struct rank *r, struct sw_msg *msg, struct sw_error *e)
 {
     const struct sw_load_program *p = &msg->u.load_program;
-    bool first = !p->first_template && !p->first_load && !p->first_check && !p->first_tile;
+    bool first =
+        !p->first_template && !p->first_load && !p->first_grid && !p->first_check && !p->first_tile;
     int err = first ? program_start(r, p, e) : 0;
 
     if (!err && ((!first && !r->program.n) || !program_joins(r, p)))
@@ -218,6 +225,7 @@ int rank_take_program(struct rank *r, struct sw_msg *msg, struct sw_error *e)
             r->tile_source[p->loads[i].tile] = p->loads[i].source;
     r->received.templates += p->n_templates;
     r->received.loads += p->n_loads;
+    r->received.grids += p->n_grids;
     r->received.checks += p->n_checks;
     r->received.tiles += p->n_tiles;
     if (!parts_add(&r->program, msg)) {
@@ -226,6 +234,7 @@ int rank_take_program(struct rank *r, struct sw_msg *msg, struct sw_error *e)
     }
     r->program.complete =
         r->received.templates == p->total_templates && r->received.loads == p->total_loads &&
-        r->received.checks == p->total_checks && r->received.tiles == p->total_tiles;
+        r->received.grids == p->total_grids && r->received.checks == p->total_checks &&
+        r->received.tiles == p->total_tiles;
     return 0;
 }

@@ -42,6 +42,7 @@ static bool allocate(struct sw_host *h, struct rank *r, unsigned b, bool copy)
         .generation = ++h->next_generation,
         .bytes = round_up(r->replica_bytes),
         .counter_bytes = round_up((uint64_t)r->n_tiles * sizeof(uint64_t)),
+        .maxima_bytes = r->n_maxima ? round_up(r->n_maxima * sizeof(float)) : 0,
         .copy = copy};
 
     buf->have = false;
@@ -49,6 +50,7 @@ static bool allocate(struct sw_host *h, struct rank *r, unsigned b, bool copy)
     buf->generation = a.generation;
     buf->bytes = buf->allocating ? a.bytes : 0;
     buf->counter_bytes = buf->allocating ? a.counter_bytes : 0;
+    buf->maxima_bytes = buf->allocating ? a.maxima_bytes : 0;
     buf->content = 0;
     buf->whole = false;
     buf->writer = 0;
@@ -90,10 +92,12 @@ void staging_withdraw(struct sw_host *h, struct rank *r, int code, const char *r
         host_reply(h, r, SW_MSG_END_DONE, r->version, SW_ERR_ABORTED, "%s", reason);
     else if (r->state == RANK_STAGING)
         send_abort(h, r, reason);
+    else if (r->state == RANK_SHARING)
+        maxima_withdraw(h, r, reason);
     rank_enter(h, r, RANK_IDLE);
 }
 
-static void plan_failed(struct sw_host *h, int code, const char *text)
+void staging_plan_failed(struct sw_host *h, int code, const char *text)
 {
     struct sw_msg *m = h->plan_epoch ? sw_msg_new(SW_MSG_PLAN_DONE) : NULL;
 
@@ -112,12 +116,13 @@ static void plan_failed(struct sw_host *h, int code, const char *text)
 static bool is_planned(const struct sw_host *h, const struct rank *r)
 {
     if (r->layout_epoch != h->plan_epoch)
-        return r->state != RANK_BEGINNING;
+        return r->state != RANK_BEGINNING && !maxima_awaits(h, r);
     return r->program.complete && r->buffers[0].have && r->buffers[1].have;
 }
 
 void staging_plan_done(struct sw_host *h)
 {
+    struct sw_error e = {0};
     struct sw_msg *m;
 
     if (!h->plan_epoch)
@@ -125,6 +130,10 @@ void staging_plan_done(struct sw_host *h)
     for (const struct rank *r = h->ranks; r; r = r->next)
         if (!is_planned(h, r))
             return;
+    if (maxima_planned(h, &e)) {
+        staging_plan_failed(h, e.code, e.text);
+        return;
+    }
     m = sw_msg_new(SW_MSG_PLAN_DONE);
     if (!m)
         return;
@@ -143,7 +152,8 @@ static bool adopt_program(struct sw_host *h, struct rank *r)
     for (unsigned b = 0; b < SW_HOST_BUFFERS; b++) {
         struct buffer *buf = &r->buffers[b];
         bool fits = buf->bytes >= r->replica_bytes &&
-                    buf->counter_bytes >= (uint64_t)r->n_tiles * sizeof(uint64_t);
+                    buf->counter_bytes >= (uint64_t)r->n_tiles * sizeof(uint64_t) &&
+                    buf->maxima_bytes >= r->n_maxima * sizeof(float);
 
         buf->content = 0;
         buf->whole = false;
@@ -160,7 +170,7 @@ void staging_program(struct sw_host *h, struct sw_msg *msg)
     struct sw_error e = {0};
 
     if (p->layout_epoch == h->failed_epoch &&
-        (p->first_template || p->first_load || p->first_check || p->first_tile)) {
+        (p->first_template || p->first_load || p->first_grid || p->first_check || p->first_tile)) {
         sw_msg_free(msg); /* the rest of what was refused */
         return;
     }
@@ -169,11 +179,12 @@ void staging_program(struct sw_host *h, struct sw_msg *msg)
         staging_withdraw(h, r, SW_ERR_ABORTED, "the coordinator has made a new layout meanwhile");
     if (!r) {
         sw_msg_free(msg);
-        plan_failed(h, SW_ERR_NOT_FOUND, "a load program came for a trainer rank that is not here");
+        staging_plan_failed(
+            h, SW_ERR_NOT_FOUND, "a load program came for a trainer rank that is not here");
         return;
     }
     if (rank_take_program(r, msg, &e)) {
-        plan_failed(h, e.code, e.text);
+        staging_plan_failed(h, e.code, e.text);
         return;
     }
     if (!r->program.complete)
@@ -181,7 +192,7 @@ void staging_program(struct sw_host *h, struct sw_msg *msg)
     if (adopt_program(h, r))
         staging_plan_done(h);
     else
-        plan_failed(h, SW_ERR_NOMEM, "trainerd is out of memory");
+        staging_plan_failed(h, SW_ERR_NOMEM, "trainerd is out of memory");
 }
 
 /* Sends copies of a rank's load program to its trainer. */
@@ -208,6 +219,7 @@ static bool send_buffer(struct sw_host *h, const struct rank *r, unsigned b)
     m->u.buffer.generation = r->buffers[b].generation;
     m->u.buffer.data_bytes = r->buffers[b].bytes;
     m->u.buffer.counter_bytes = r->buffers[b].counter_bytes;
+    m->u.buffer.maxima_bytes = r->buffers[b].maxima_bytes;
     host_send(h, r->session, m);
     return true;
 }
@@ -250,6 +262,8 @@ static void start(struct sw_host *h, struct rank *r)
     m->u.rank_reply.buffer = b;
     host_send(h, r->session, m);
     r->begin_ns = h->now;
+    r->reduced = false;
+    r->shared = 0;
     rank_enter(h, r, RANK_STAGING);
 }
 
@@ -265,9 +279,9 @@ void staging_allocated(struct sw_host *h, const struct sw_host_event *ev)
     if (ev->code) {
         const char *text = ev->text ? ev->text : "";
 
-        buf->bytes = buf->counter_bytes = 0;
+        buf->bytes = buf->counter_bytes = buf->maxima_bytes = 0;
         host_log(h, 3, "%s", text);
-        plan_failed(h, ev->code, text);
+        staging_plan_failed(h, ev->code, text);
         if (r->state == RANK_PREPARING && r->back == ev->buffer)
             give_up_grant(h, r, ev->code, text);
         return;
@@ -384,6 +398,14 @@ void staging_end(struct sw_host *h, struct rank *r, struct sw_msg *msg)
             "end of version %llu: trainer rank %u is %s (version %llu)",
             (unsigned long long)version, r->rank, rank_state_name(r->state),
             (unsigned long long)r->version);
+        return;
+    }
+    if (r->n_maxima && !r->reduced) { /* bytes that were made of its own maxima would be wrong */
+        sw_msg_free(msg);
+        host_reply(h, r, SW_MSG_END_DONE, version, SW_ERR_STATE,
+            "end of version %llu: trainer rank %u shares FP8 blocks with other ranks and has not "
+            "sent MAXIMA: use the libshardwire that came with trainerd",
+            (unsigned long long)version, r->rank);
         return;
     }
     rank_enter(h, r, RANK_DRAINING);

@@ -70,6 +70,7 @@ static void put_message(struct talk *t, const struct sw_msg *m)
     case SW_MSG_SOURCES_DONE:
     case SW_MSG_BEGIN_DONE:
     case SW_MSG_END_DONE:
+    case SW_MSG_MAXIMA_DONE:
         put(t, " %u", m->u.rank_reply.rank);
         if (m->u.rank_reply.version)
             put(t, " v%llu", (unsigned long long)m->u.rank_reply.version);
@@ -148,10 +149,17 @@ static void put_action(struct talk *t, const struct sw_host_action *a)
     case SW_HOST_ALLOCATE:
         put(t, "alloc %u.%u g%llu %llu%s", a->rank, a->buffer, (unsigned long long)a->generation,
             (unsigned long long)a->bytes, a->copy ? " copy" : "");
+        if (a->maxima_bytes)
+            put(t, " maxima %llu", (unsigned long long)a->maxima_bytes);
         break;
     case SW_HOST_RESET:
         put(t, "reset %u.%u", a->rank, a->buffer);
         memset(t->counters[a->rank][a->buffer], 0, sizeof(t->counters[0][0]));
+        break;
+    case SW_HOST_REDUCE:
+        put(t, "reduce g%llu", (unsigned long long)a->generation);
+        for (uint32_t r = 0; r < sw_shares_ranks(a->shares); r++)
+            put(t, " %u.%d", r, sw_host_maxima_buffer(t->host, r));
         break;
     case SW_HOST_RELEASE:
         put(t, "release %u", a->rank);
@@ -176,6 +184,7 @@ static void give(struct talk *t, const struct sw_host_event *ev)
             t->look(&a, t->arg);
         put_action(t, &a);
         sw_msg_free(a.message);
+        sw_shares_release(a.shares);
     }
 }
 
@@ -203,6 +212,22 @@ struct sw_msg *talk_sources(uint32_t first, uint32_t n, uint32_t total)
         snprintf(name, sizeof(name), "t%u", first + i);
         m->u.sources.items[i].name = sw_arena_strdup(&m->arena, name);
     }
+    return m;
+}
+
+struct sw_msg *talk_maxima(uint64_t epoch, uint32_t ranks, uint64_t count)
+{
+    struct sw_msg *m = sw_msg_new(SW_MSG_MAXIMA_PROGRAM);
+    struct sw_maxima_program *p = &m->u.maxima_program;
+
+    p->layout_epoch = epoch;
+    p->total_shares = p->n_shares = 1;
+    p->total_members = p->n_members = ranks;
+    p->shares = sw_arena_array(&m->arena, 1, sizeof(*p->shares));
+    p->members = sw_arena_array(&m->arena, ranks, sizeof(*p->members));
+    p->shares[0] = (struct sw_share){.count = count, .n_members = ranks};
+    for (uint32_t i = 0; i < ranks; i++)
+        p->members[i].rank = i;
     return m;
 }
 
@@ -244,10 +269,18 @@ static struct sw_msg *coordinator_message(const char *what, const char *rest)
     struct sw_msg *m = NULL;
 
     if (!strcmp(what, "program")) {
-        unsigned long long bytes = 8192;
+        unsigned long long bytes = 8192, maxima = 0;
 
-        ck_assert_int_ge(sscanf(rest, "%u e%llu %llu", &rank, &epoch, &bytes), 2);
-        return talk_program(rank, epoch, bytes);
+        ck_assert_int_ge(sscanf(rest, "%u e%llu %llu m%llu", &rank, &epoch, &bytes, &maxima), 2);
+        m = talk_program(rank, epoch, bytes);
+        m->u.load_program.n_maxima = maxima;
+        return m;
+    }
+    if (!strcmp(what, "maxima")) {
+        unsigned long long count = 10;
+
+        ck_assert_int_ge(sscanf(rest, "%u e%llu %llu", &rank, &epoch, &count), 2);
+        return talk_maxima(epoch, rank, count);
     }
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
         if (!strcmp(what, kinds[i].name))
@@ -298,6 +331,9 @@ static struct sw_msg *session_message(const char *what, const char *rest)
     } else if (!strcmp(what, "end")) {
         m = sw_msg_new(SW_MSG_END);
         m->u.end.version = version;
+    } else if (!strcmp(what, "maxima")) {
+        m = sw_msg_new(SW_MSG_MAXIMA);
+        m->u.maxima.version = version;
     } else if (!strcmp(what, "abort")) {
         m = sw_msg_new(SW_MSG_ABORT);
         m->u.abort = (struct sw_abort){.version = version, .reason = "enough"};
@@ -371,6 +407,12 @@ void talk_say(struct talk *t, const char *event)
         give(t, &ev);
     } else if (!strcmp(first, "co")) {
         talk_message(t, 0, coordinator_message(second, rest));
+    } else if (!strcmp(first, "reduced")) {
+        ev.kind = SW_HOST_REDUCED;
+        ev.generation = strtoull(second + 1, NULL, 10);
+        ev.code = strchr(rest, '!') ? SW_ERR_NOMEM : 0;
+        ev.text = ev.code ? "no memory for it" : NULL;
+        give(t, &ev);
     } else if (!strcmp(first, "time")) {
         t->now += n * 1000000ull;
         give(t, &ev);

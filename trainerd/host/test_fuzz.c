@@ -4,6 +4,7 @@
  * - a buffer is handed to a trainer only when nobody reads it, no living process may write it, and
  *   it does not hold the live version;
  * - a version is live only if its END went to the coordinator, and it was not aborted before;
+ * - an END of a rank that shares block maxima goes on only after their reduction in that version;
  * - a draining rank has a deadline near; nothing crashes, nothing leaks (sanitizers).
  */
 #include <check.h>
@@ -14,7 +15,7 @@
 
 #include "trainerd/host/talk.h"
 
-#define STEPS 4000
+#define STEPS 8000
 #define SEEDS 30
 #define SESSIONS 12u
 #define VERSIONS 4096u
@@ -37,7 +38,10 @@ struct model {
     enum { DECLARE, DECLARED, BEGIN, GRANT, END, ENDED, PUBLISH } next[TALK_RANKS];
     uint64_t asked[TALK_RANKS];
     bool coordinator;
-    unsigned grants, lives;
+    bool shares;                /* rank 0's layout: with itself */
+    uint64_t reducing, reduced; /* generation under way; version of rank 0 that was reduced */
+    uint64_t staging;           /* version that rank 0 was granted last */
+    unsigned grants, lives, reductions;
 };
 
 static uint32_t below(struct model *m, uint32_t n)
@@ -65,6 +69,10 @@ static void handed_out(struct model *m, unsigned session, const struct sw_rank_r
     m->buffers[r][b].writer = session;
     m->buffers[r][b].content = reply->version;
     m->grants++;
+    if (r == 0) {
+        m->staging = reply->version;
+        m->reduced = 0;
+    }
 }
 
 static void drained(struct model *m, unsigned session)
@@ -121,6 +129,9 @@ static void look(const struct sw_host_action *a, void *arg)
     case SW_HOST_TO_SESSION:
         ck_assert_uint_ge(a->session, 1);
         ck_assert_uint_le(a->session, SESSIONS);
+        if (a->message->kind == SW_MSG_MAXIMA_DONE && !a->message->u.rank_reply.error.code &&
+            a->message->u.rank_reply.rank == 0 && m->shares)
+            ck_assert_uint_eq(m->reduced, m->staging);
         if (a->message->kind == SW_MSG_BEGIN_DONE && !a->message->u.rank_reply.error.code)
             handed_out(m, (unsigned)a->session, &a->message->u.rank_reply);
         break;
@@ -130,9 +141,16 @@ static void look(const struct sw_host_action *a, void *arg)
         m->buffers[a->rank][a->buffer].asked = true;
         ck_assert(sw_host_wants(m->t.host, a->rank, a->buffer, a->generation));
         break;
+    case SW_HOST_REDUCE:
+        ck_assert_int_ge(sw_host_maxima_buffer(m->t.host, 0), 0);
+        m->reducing = a->generation;
+        m->reductions++;
+        break;
     case SW_HOST_TO_COORDINATOR:
         ck_assert(m->coordinator);
         if (a->message->kind == SW_MSG_END) {
+            if (a->message->u.end.rank == 0 && m->shares)
+                ck_assert_uint_eq(m->reduced, a->message->u.end.version);
             m->ended[a->message->u.end.rank][a->message->u.end.version % VERSIONS] = true;
             for (unsigned b = 0; b < SW_HOST_BUFFERS; b++)
                 if (m->buffers[a->message->u.end.rank][b].content == a->message->u.end.version)
@@ -202,6 +220,11 @@ static void session_says(struct model *m, unsigned s)
         break;
     }
     case 5:
+        if (below(m, 3) == 0) {
+            say(m, "%u maxima %llu", s, (unsigned long long)m->version);
+            break;
+        } /* else: */
+        /* fall through */
     case 6:
         say(m, "%u end %llu", s, (unsigned long long)m->version);
         break;
@@ -231,8 +254,32 @@ static unsigned holder(const struct model *m, uint32_t rank)
 
 static void new_program(struct model *m, uint32_t r)
 {
+    const bool shares = r == 0 && below(m, 4);
+
     m->layout[r] = ++m->epoch;
-    say(m, "co program %u e%llu %u", r, (unsigned long long)m->epoch, 4096 * (1 + below(m, 3)));
+    if (r == 0)
+        m->shares = shares;
+    if (shares)
+        say(m, "co maxima 1 e%llu", (unsigned long long)m->epoch);
+    say(m, "co program %u e%llu %u m%u", r, (unsigned long long)m->epoch, 4096 * (1 + below(m, 3)),
+        shares ? 10 : 0);
+}
+
+static void reduced(struct model *m)
+{
+    const unsigned long long generation = m->reducing;
+
+    if (!generation)
+        return;
+    m->reducing = 0;
+    if (below(m, 6) == 0) {
+        say(m, "reduced g%llu !", generation);
+        return;
+    }
+    m->reduced = m->staging; /* unless nobody waits for it any more: then it says nothing */
+    say(m, "reduced g%llu", generation);
+    if (!strstr(m->t.actions, "MAXIMA_DONE"))
+        m->reduced = 0;
 }
 
 static void sensible(struct model *m)
@@ -269,6 +316,9 @@ static void sensible(struct model *m)
             say(m, "co begin_done %u v%llu e%llu", r, v, (unsigned long long)m->layout[r]);
         break;
     case END:
+        if (r == 0)
+            say(m, "%u maxima %llu", s, v);
+        reduced(m);
         say(m, "full %u.%u", r, below(m, 2));
         say(m, "%u end %llu", s, v);
         break;
@@ -375,6 +425,8 @@ static void other_event(struct model *m)
             (unsigned long long)m->buffers[r][b].generation);
         break;
     case 5:
+        if (below(m, 3) == 0)
+            reduced(m);
         say(m, "time %u", below(m, 50) ? below(m, 20) : 30000);
         break;
     case 6:
@@ -438,6 +490,8 @@ START_TEST(test_random_events)
     /* It did something. */
     ck_assert_uint_gt(m->grants, 5);
     ck_assert_uint_gt(m->lives, 0);
+    if (_i == 0)
+        ck_assert_uint_gt(m->reductions, 0);
     talk_end(&m->t);
     free(m);
 }

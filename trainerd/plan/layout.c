@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Sources and parameters -> tiles and load programs. One rule for now, identity: a parameter's
- * bytes are those of the source of its own name, whole. Of an alias storage with several sources,
- * the one with the smallest name is staged, and the others are checked against it by digest.
- */
+/* Making a layout: the order of the steps, and what a layout knows. */
 #include "trainerd/plan/layout.h"
 
 #include <stdio.h>
@@ -11,395 +7,231 @@
 #include <string.h>
 
 #include "common/error.h"
-#include "common/limits.h"
-#include "trainerd/plan/assign.h"
+#include "trainerd/plan/build.h"
+#include "trainerd/plan/catalogue.h"
+#include "trainerd/plan/expert_maps.h"
+#include "trainerd/plan/kinds.h"
+#include "trainerd/plan/lookup.h"
 
-#define TILE_ALIGN 256u /* of a tile that does not follow its neighbour of the engine */
-
-struct place { /* where the first target that wants a source has it */
-    uint32_t target, region;
-    uint64_t offset;
-};
-
-struct builder {
-    struct sw_layout *l;
-    uint32_t *parent; /* union-find over entries: alias sets */
-    uint32_t *order;  /* wanted entries with bytes, in the order of their tiles */
-    uint32_t n_order;
-    struct place *places; /* by entry */
-    uint32_t *owner;      /* by set: the rank that digests its members where it can */
-};
-
-static uint32_t set_root(uint32_t *parent, uint32_t i)
+static int no_memory(struct sw_error *e)
 {
-    while (parent[i] != i) {
-        parent[i] = parent[parent[i]];
-        i = parent[i];
-    }
-    return i;
+    return sw_fail(e, SW_ERR_NOMEM, "no memory for a plan");
 }
 
 /* ---- what is wanted ---- */
 
-static int want_storage(struct builder *b, const struct sw_plan_target *t, uint32_t target,
-    const struct sw_storages *s, const struct sw_storage *storage, struct sw_error *e)
+static int find_kinds(struct sw_build *b, struct sw_error *e)
 {
-    struct sw_entry *entries = b->l->table.entries, *best = NULL;
+    struct sw_layout *l = b->l;
+    const bool single = b->options.assignment == SW_ASSIGN_LMSYS;
+    int err;
 
-    for (uint32_t i = 0; i < storage->n; i++) {
-        struct sw_entry *entry;
-        const int err = sw_table_match(
-            &b->l->table, t, &t->parameters[s->members[storage->first + i]], &entry, e);
-
-        if (err)
-            return err;
-        if (!entry)
-            continue;
-        if (best && storage->bytes)
-            b->parent[set_root(b->parent, (uint32_t)(entry - entries))] =
-                set_root(b->parent, (uint32_t)(best - entries));
-        if (!best || entry < best) /* entries are sorted by name */
-            best = entry;
-    }
-    if (!best)
-        return storage->bytes ? sw_table_no_source(t, s, storage, e) : 0;
-    if (!best->wanted && best->bytes) {
-        b->order[b->n_order++] = (uint32_t)(best - entries);
-        b->places[best - entries] = (struct place){target, storage->region, storage->offset};
-    }
-    best->wanted = true;
-    return 0;
-}
-
-static int want_target(
-    struct builder *b, const struct sw_plan_target *t, uint32_t target, struct sw_error *e)
-{
-    struct sw_storages s;
-    int err = sw_storages_make(t, &s, e);
-
+    b->kind_of = malloc(((size_t)b->n_targets + 1) * sizeof(*b->kind_of));
+    if (!b->kind_of)
+        return no_memory(e);
+    err = sw_kinds_make(l, b->targets, b->n_targets, single, b->kind_of, e);
     if (err)
         return err;
-    for (uint32_t i = 0; !err && i < s.n; i++)
-        err = want_storage(b, t, target, &s, &s.items[i], e);
-    sw_storages_free(&s);
-    return err;
-}
-
-/* ---- alias sets ---- */
-
-static int name_set(struct builder *b, uint32_t set, const char *name, struct sw_error *e)
-{
-    char **text = &b->l->set_names[set];
-    const size_t old = *text ? strlen(*text) : 0;
-    char *longer;
-
-    if (old > 2 * SW_NAME_MAX) /* two or three names are enough for a message */
-        return 0;
-    longer = realloc(*text, old + strlen(name) + sizeof(" and "));
-    if (!longer)
-        return sw_fail(e, SW_ERR_NOMEM, "no memory for alias sets");
-    sprintf(longer + old, "%s%s", old ? " and " : "", name);
-    *text = longer;
+    b->kind_targets = calloc((size_t)l->c.n_kinds + 1, sizeof(*b->kind_targets));
+    b->kind_raw = calloc((size_t)l->c.n_kinds + 2, sizeof(*b->kind_raw));
+    if (!b->kind_targets || !b->kind_raw)
+        return no_memory(e);
+    for (uint32_t i = 0; i < b->n_targets; i++)
+        b->kind_targets[b->kind_of[i]]++;
     return 0;
 }
 
-/* Numbers the sets of more than one source, and finds each set's owner. */
-static int number_sets(struct builder *b, struct sw_error *e)
+static int find_wants(struct sw_build *b, struct sw_error *e)
 {
-    struct sw_table *t = &b->l->table;
-    uint32_t n = 0;
-    int err = 0;
+    struct sw_layout *l = b->l;
+    int err = sw_wanting_init(&b->w, l, true, e);
 
-    for (uint32_t i = 0; i < t->n; i++) { /* whoever isn't its root shows that there is a set */
-        struct sw_entry *root = &t->entries[set_root(b->parent, i)];
-
-        if (root != &t->entries[i] && root->set == SW_NONE)
-            root->set = n++;
-    }
-    b->l->set_names = calloc((size_t)n + 1, sizeof(*b->l->set_names));
-    b->owner = calloc((size_t)n + 1, sizeof(*b->owner));
-    if (!b->l->set_names || !b->owner)
-        return sw_fail(e, SW_ERR_NOMEM, "no memory for %u alias sets", n);
-    b->l->n_sets = n;
-    for (uint32_t i = 0; i < n; i++)
-        b->owner[i] = SW_NONE;
-    for (uint32_t i = 0; !err && i < t->n; i++) {
-        struct sw_entry *entry = &t->entries[i];
-
-        entry->set = t->entries[set_root(b->parent, i)].set;
-        if (entry->set == SW_NONE)
-            continue;
-        if (b->owner[entry->set] == SW_NONE)
-            b->owner[entry->set] = entry->rank;
-        err = name_set(b, entry->set, entry->name, e);
+    for (uint32_t k = 0; !err && k < l->c.n_kinds; k++) {
+        b->kind_raw[k] = b->w.n;
+        err = sw_wanting_target(&b->w, &b->targets[l->c.kinds[k].target], &l->known[k].expert, e);
+        b->kind_raw[k + 1] = b->w.n;
     }
     return err;
 }
 
-/* The rank that digests a source: the one that stages it, the one that stages its set, or any. */
-static uint32_t check_rank(const struct builder *b, const struct sw_entry *entry, uint32_t *source)
+/* The parameter that wants a slab of a tensor, for messages. */
+static int name_parameter(
+    const struct sw_build *b, const struct sw_slab_key *slab, int code, struct sw_error *e)
 {
-    const struct sw_table *t = &b->l->table;
-    const uint32_t wish = entry->rank != SW_NONE ? entry->rank : b->owner[entry->set];
-    uint32_t h = entry->first_holder;
+    const struct sw_layout *l = b->l;
 
-    for (uint32_t i = 0; i < entry->n_holders; i++)
-        if (t->holder_rank[entry->first_holder + i] == wish)
-            h = entry->first_holder + i;
-    *source = t->holder_source[h];
-    return t->holder_rank[h];
+    for (uint32_t k = 0; k < l->c.n_kinds; k++)
+        for (uint64_t i = 0; i < l->c.kinds[k].n; i++) {
+            const struct sw_want *want = &l->c.wants[l->c.kinds[k].first + i];
+            const struct sw_plan_target *t = &b->targets[l->c.kinds[k].target];
+
+            if (&b->slabs.items[want->slab] == slab)
+                return sw_error_context(e, code, "engine %s rank %u: parameter %s", t->engine,
+                    t->engine_rank, t->parameters[want->parameter].name);
+        }
+    return code;
 }
 
-static int add_checks(struct builder *b, struct sw_error *e)
+int sw_build_choice(
+    struct sw_build *b, const struct sw_slab_key *slab, uint32_t *choice, struct sw_error *e)
 {
-    const struct sw_table *t = &b->l->table;
-    uint32_t source;
+    const struct sw_format *f = &b->w.formats[slab->format];
+    uint32_t at = slab->box;
+    int err;
 
-    for (uint32_t i = 0; i < t->n; i++)
-        if (t->entries[i].set != SW_NONE)
-            b->l->loads[check_rank(b, &t->entries[i], &source)].n_checks++;
-    for (uint32_t r = 0; r < t->n_ranks; r++) {
-        struct sw_load_plan *plan = &b->l->loads[r];
+    if (f->transform == SW_TRANSFORM_FP8_SCALES) {
+        struct sw_box box;
 
-        plan->checks = calloc((size_t)plan->n_checks + 1, sizeof(*plan->checks));
-        if (!plan->checks)
-            return sw_fail(e, SW_ERR_NOMEM, "no memory for alias checks");
-        plan->n_checks = 0;
+        sw_box_of_blocks(
+            &b->w.boxes.items[slab->box], f->block, b->l->c.entries[slab->entry].shape, &box);
+        at = sw_boxes_add(&b->w.boxes, &box);
+        if (at == SW_NONE)
+            return no_memory(e);
     }
-    for (uint32_t i = 0; i < t->n; i++) {
-        struct sw_load_plan *plan;
-
-        if (t->entries[i].set == SW_NONE)
-            continue;
-        plan = &b->l->loads[check_rank(b, &t->entries[i], &source)];
-        plan->checks[plan->n_checks++] = (struct sw_alias_check){source, t->entries[i].set};
-    }
-    return 0;
+    err = sw_choices_get(
+        &b->choices, b->l, &b->w.boxes, slab->entry, at, b->w.formats, slab->format, choice, e);
+    return err ? name_parameter(b, slab, err, e) : 0;
 }
 
-/* ---- tiles, loads, templates ---- */
+/* ---- notes ---- */
 
-static uint32_t holder_source(const struct sw_table *t, const struct sw_entry *entry, uint32_t rank)
+/* Keeps the three smallest of the names seen so far. */
+static void keep_smallest(const char *first[3], const char *name)
 {
-    uint32_t low = entry->first_holder, high = low + entry->n_holders;
+    for (int i = 0; i < 3; i++)
+        if (!first[i] || strcmp(name, first[i]) < 0) {
+            const char *larger = first[i];
 
-    while (high - low > 1) {
-        const uint32_t mid = low + (high - low) / 2;
-
-        if (t->holder_rank[mid] <= rank)
-            low = mid;
-        else
-            high = mid;
-    }
-    return t->holder_source[low];
+            first[i] = name;
+            if (!larger)
+                return;
+            name = larger;
+        }
 }
 
-static int allocate_loads(struct builder *b, struct sw_error *e)
+static void take_notes(const struct sw_build *b, struct sw_plan_notes *notes)
 {
-    const struct sw_table *t = &b->l->table;
+    const struct sw_layout *l = b->l;
+    const char *first[3] = {NULL, NULL, NULL};
+    size_t used = 0;
 
-    for (uint32_t i = 0; i < b->n_order; i++)
-        b->l->loads[t->entries[b->order[i]].rank].n_tiles++;
-    for (uint32_t r = 0; r < t->n_ranks; r++) {
-        struct sw_load_plan *plan = &b->l->loads[r];
-        const size_t n = plan->n_tiles;
-
-        plan->rank = t->rank_numbers[r];
-        plan->tiles = calloc(n + 1, sizeof(*plan->tiles));
-        plan->loads = calloc(n + 1, sizeof(*plan->loads));
-        plan->templates = calloc(n + 1, sizeof(*plan->templates));
-        if (!plan->tiles || !plan->loads || !plan->templates)
-            return sw_fail(
-                e, SW_ERR_NOMEM, "no memory for the %zu tiles of trainer rank %u", n, plan->rank);
-        plan->n_tiles = 0;
-    }
-    return 0;
-}
-
-/* Whether b's bytes follow a's in the engine that gave the order: then they do so in the replica.
- */
-static bool follows(
-    const struct builder *b, const struct sw_entry *before, const struct sw_entry *entry)
-{
-    const struct place *p = &b->places[before - b->l->table.entries];
-    const struct place *q = &b->places[entry - b->l->table.entries];
-
-    return p->target == q->target && p->region == q->region &&
-           p->offset + before->bytes == q->offset;
-}
-
-static int lay_tiles(struct builder *b, struct sw_error *e)
-{
-    struct sw_table *t = &b->l->table;
-    const struct sw_entry **last = calloc((size_t)t->n_ranks + 1, sizeof(*last));
-    int err = last ? 0 : sw_fail(e, SW_ERR_NOMEM, "no memory to lay out tiles");
-
-    for (uint32_t i = 0; !err && i < b->n_order; i++) {
-        struct sw_entry *entry = &t->entries[b->order[i]];
-        struct sw_load_plan *plan = &b->l->loads[entry->rank];
-        uint64_t at = plan->replica_bytes;
-
-        if (last[entry->rank] && !follows(b, last[entry->rank], entry))
-            at = (at + TILE_ALIGN - 1) / TILE_ALIGN * TILE_ALIGN;
-        if (sw_range_exceeds(at, entry->bytes, SW_BYTES_MAX - SW_REPLICA_ALIGN))
-            err = sw_fail(e, SW_ERR_LIMIT,
-                "trainer rank %u would stage more than %llu bytes; spread the tensors over more "
-                "ranks",
-                plan->rank, (unsigned long long)SW_BYTES_MAX);
-        entry->tile = plan->n_tiles;
-        plan->tiles[plan->n_tiles++] = (struct sw_tile){at, entry->bytes};
-        plan->loads[plan->n_loads++] =
-            (struct sw_load){.source = holder_source(t, entry, entry->rank), .tile = entry->tile};
-        plan->replica_bytes = at + entry->bytes;
-        last[entry->rank] = entry;
-    }
-    for (uint32_t r = 0; r < t->n_ranks; r++)
-        b->l->loads[r].replica_bytes = (b->l->loads[r].replica_bytes + SW_REPLICA_ALIGN - 1) /
-                                       SW_REPLICA_ALIGN * SW_REPLICA_ALIGN;
-    free(last);
-    return err;
-}
-
-/* The template that copies a whole tensor densely. */
-static void whole_copy(const struct sw_entry *entry, struct sw_load_template *out)
-{
-    const uint64_t bits = sw_dtype_bits(entry->dtype);
-    uint64_t elements = 1;
-
-    *out = (struct sw_load_template){.transform = SW_TRANSFORM_COPY,
-        .src_dtype = entry->dtype,
-        .dst_dtype = entry->dtype,
-        .ndim = entry->ndim};
-    for (uint32_t d = entry->ndim; d-- > 0;) {
-        out->len[d] = entry->shape[d];
-        out->dst_stride[d] = elements * bits % 8 ? 0 : elements * bits / 8;
-        elements *= entry->shape[d];
-    }
-}
-
-struct shaped { /* a load, to be grouped with those of the same shape */
-    const struct sw_entry *entry;
-    uint32_t load;
-};
-
-static int shape_compare(const void *a, const void *b)
-{
-    const struct sw_entry *x = ((const struct shaped *)a)->entry;
-    const struct sw_entry *y = ((const struct shaped *)b)->entry;
-
-    if (x->dtype != y->dtype)
-        return x->dtype < y->dtype ? -1 : 1;
-    if (x->ndim != y->ndim)
-        return x->ndim < y->ndim ? -1 : 1;
-    for (uint32_t d = 0; d < x->ndim; d++)
-        if (x->shape[d] != y->shape[d])
-            return x->shape[d] < y->shape[d] ? -1 : 1;
-    return 0;
-}
-
-static int add_templates(struct builder *b, uint32_t rank, struct sw_error *e)
-{
-    struct sw_load_plan *plan = &b->l->loads[rank];
-    const struct sw_table *t = &b->l->table;
-    struct shaped *shaped = calloc((size_t)plan->n_loads + 1, sizeof(*shaped));
-    struct sw_load_template *fewer;
-
-    if (!shaped)
-        return sw_fail(e, SW_ERR_NOMEM, "no memory for load templates");
-    for (uint32_t i = 0; i < plan->n_loads; i++)
-        shaped[i] = (struct shaped){&t->entries[t->sources[rank][plan->loads[i].source]], i};
-    qsort(shaped, plan->n_loads, sizeof(*shaped), shape_compare);
-    for (uint32_t i = 0; i < plan->n_loads; i++) {
-        if (i == 0 || shape_compare(&shaped[i - 1], &shaped[i]))
-            whole_copy(shaped[i].entry, &plan->templates[plan->n_templates++]);
-        plan->loads[shaped[i].load].tmpl = plan->n_templates - 1;
-    }
-    free(shaped);
-    fewer = realloc(plan->templates, ((size_t)plan->n_templates + 1) * sizeof(*fewer));
-    if (fewer)
-        plan->templates = fewer;
-    return 0;
+    *notes = (struct sw_plan_notes){.derived = b->w.derived};
+    for (uint32_t i = 0; i < l->c.n_entries; i++)
+        if (!b->w.used[i] && (!l->set || l->set[i] == SW_NONE)) {
+            notes->unused++;
+            keep_smallest(first, l->c.entries[i].name);
+        }
+    for (int i = 0; i < 3 && first[i] && used < sizeof(notes->unused_names); i++)
+        used += (size_t)snprintf(notes->unused_names + used, sizeof(notes->unused_names) - used,
+            "%s%s", i ? ", " : "", first[i]);
 }
 
 /* ---- all of it ---- */
 
-static int builder_init(struct builder *b, struct sw_error *e)
+/* What is no longer needed once slabs and wants are there. */
+static void drop_raw(struct sw_build *b)
 {
-    const size_t n = (size_t)b->l->table.n + 1;
+    free(b->w.raw);
+    b->w.raw = NULL;
+    b->w.n = b->w.size = 0;
+    sw_index_free(&b->w.names);
+}
 
-    b->parent = calloc(n, sizeof(*b->parent));
-    b->order = calloc(n, sizeof(*b->order));
-    b->places = calloc(n, sizeof(*b->places));
-    b->l->loads = calloc((size_t)b->l->table.n_ranks + 1, sizeof(*b->l->loads));
-    if (!b->parent || !b->order || !b->places || !b->l->loads)
-        return sw_fail(e, SW_ERR_NOMEM, "no memory to plan %zu source tensors", n - 1);
-    for (uint32_t i = 0; i < n; i++)
-        b->parent[i] = i;
+/* Boxes and formats become the layout's. */
+static int hand_over(struct sw_build *b, struct sw_error *e)
+{
+    struct sw_compact *c = &b->l->c;
+
+    c->formats = malloc((size_t)(b->w.n_formats + 1) * sizeof(*c->formats));
+    if (!c->formats)
+        return no_memory(e);
+    memcpy(c->formats, b->w.formats, b->w.n_formats * sizeof(*c->formats));
+    c->n_formats = b->w.n_formats;
+    c->boxes = b->w.boxes.items;
+    c->n_boxes = b->w.boxes.n;
+    b->w.boxes.items = NULL;
+    sw_array_trim(&c->boxes, &b->w.boxes.size, c->n_boxes, sizeof(*c->boxes));
     return 0;
 }
 
-static int build(
-    struct builder *b, const struct sw_plan_target *targets, uint32_t n_targets, struct sw_error *e)
+static int lay_out(struct sw_build *b, struct sw_error *e)
 {
-    int err = builder_init(b, e);
+    struct sw_order *order = NULL;
+    int err = sw_build_order(b, &order, e);
 
-    for (uint32_t i = 0; !err && i < n_targets; i++)
-        err = want_target(b, &targets[i], i, e);
     if (!err)
-        err = sw_assign(&b->l->table, b->order, b->n_order, e);
-    if (!err)
-        err = allocate_loads(b, e);
-    if (!err)
-        err = lay_tiles(b, e);
-    for (uint32_t r = 0; !err && r < b->l->table.n_ranks; r++)
-        err = add_templates(b, r, e);
-    if (!err)
-        err = number_sets(b, e);
-    if (!err)
-        err = add_checks(b, e);
+        err = sw_build_runs(b, order, e);
+    free(order);
     return err;
 }
 
-static uint32_t list_unused(const struct sw_layout *l, char *names, size_t size)
+static int build(struct sw_build *b, const struct sw_plan_rank *ranks, uint32_t n_ranks,
+    struct sw_plan_notes *notes, struct sw_error *e)
 {
-    uint32_t unused = 0;
-    size_t used = 0;
+    int err = sw_catalogue_make(b->l, ranks, n_ranks, e);
 
-    if (size)
-        names[0] = '\0';
-    for (uint32_t i = 0; i < l->table.n; i++) {
-        const struct sw_entry *entry = &l->table.entries[i];
+    if (!err)
+        err = find_kinds(b, e);
+    if (!err)
+        err = find_wants(b, e);
+    if (!err)
+        err = sw_build_aliases(b, e);
+    if (err)
+        return err;
+    take_notes(b, notes);
+    err = sw_build_slabs(b, e);
+    drop_raw(b);
+    if (!err)
+        err = sw_build_places(b, e);
+    if (!err)
+        err = sw_build_assign(b, e);
+    if (!err)
+        err = lay_out(b, e);
+    return err ? err : hand_over(b, e);
+}
 
-        if (entry->wanted || entry->set != SW_NONE)
-            continue;
-        if (unused++ < 3 && used < size)
-            used += (size_t)snprintf(
-                names + used, size - used, "%s%s", unused > 1 ? ", " : "", entry->name);
-    }
-    return unused;
+static void build_free(struct sw_build *b)
+{
+    sw_wanting_free(&b->w);
+    sw_slab_set_free(&b->slabs);
+    sw_choices_free(&b->choices);
+    free(b->kind_of);
+    free(b->kind_targets);
+    free(b->kind_raw);
+    free(b->dests);
+    free(b->first_want);
+    free(b->audience);
+    free(b->place);
+    free(b->choice);
+    free(b->variant);
 }
 
 int sw_layout_make(const struct sw_plan_rank *ranks, uint32_t n_ranks,
-    const struct sw_plan_target *targets, uint32_t n_targets, struct sw_layout **layout,
-    uint32_t *unused, char *unused_names, size_t unused_size, struct sw_error *e)
+    const struct sw_plan_target *targets, uint32_t n_targets, const struct sw_plan_options *options,
+    struct sw_layout **layout, struct sw_plan_notes *notes, struct sw_error *e)
 {
-    struct builder b = {.l = calloc(1, sizeof(*b.l))};
+    struct sw_build b = {.l = calloc(1, sizeof(*b.l)), .targets = targets, .n_targets = n_targets};
+    struct sw_plan_notes found = {0};
     int err;
 
     if (!b.l)
-        return sw_fail(e, SW_ERR_NOMEM, "no memory for a plan");
-    err = sw_table_make(ranks, n_ranks, &b.l->table, e);
+        return no_memory(e);
+    if (options)
+        b.options = *options;
+    err = build(&b, ranks, n_ranks, &found, e);
+    build_free(&b);
     if (!err)
-        err = build(&b, targets, n_targets, e);
-    free(b.parent);
-    free(b.order);
-    free(b.places);
-    free(b.owner);
+        err = sw_expert_maps_check(targets, n_targets, e);
+    if (!err)
+        err = sw_compact_prove(&b.l->c, ranks, n_ranks, targets, n_targets, e);
+    if (!err)
+        err = sw_grids_make(&b.l->c, &b.l->grids, e);
     if (err) {
         sw_layout_free(b.l);
         return err;
     }
-    *unused = list_unused(b.l, unused_names, unused_size);
+    if (notes)
+        *notes = found;
     *layout = b.l;
     return 0;
 }
@@ -408,83 +240,36 @@ void sw_layout_free(struct sw_layout *l)
 {
     if (!l)
         return;
-    for (uint32_t r = 0; l->loads && r < l->table.n_ranks; r++) {
-        free(l->loads[r].templates);
-        free(l->loads[r].loads);
-        free(l->loads[r].checks);
-        free(l->loads[r].tiles);
-    }
-    for (uint32_t s = 0; s < l->n_sets; s++)
+    for (uint32_t i = 0; i < l->n_lists; i++)
+        free(l->lists[i].entry);
+    for (uint32_t k = 0; k < l->c.n_kinds; k++)
+        sw_kind_clear(&l->known[k]);
+    for (uint32_t s = 0; l->set_names && s < l->n_sets; s++)
         free(l->set_names[s]);
     free(l->set_names);
-    free(l->loads);
-    sw_table_free(&l->table);
+    sw_grids_free(&l->grids);
+    free(l->set);
+    free(l->known);
+    free(l->lists);
+    free(l->rank_list);
+    free(l->ranks);
+    free(l->c.entries);
+    free(l->c.holders);
+    free(l->c.holder_items);
+    free(l->c.formats);
+    free(l->c.boxes);
+    free(l->c.slabs);
+    free(l->c.splits);
+    free(l->c.cells);
+    free(l->c.runs);
+    free(l->c.bases);
+    free(l->c.wants);
+    free(l->c.kinds);
+    free(l->c.replica_bytes);
     free(l);
 }
 
-const struct sw_load_plan *sw_layout_load(const struct sw_layout *l, uint32_t i)
+const struct sw_compact *sw_layout_compact(const struct sw_layout *l)
 {
-    return i < l->table.n_ranks ? &l->loads[i] : NULL;
-}
-
-const char *sw_layout_alias_names(const struct sw_layout *l, uint32_t set)
-{
-    return set < l->n_sets && l->set_names[set] ? l->set_names[set] : "?";
-}
-
-/* ---- what a layout knows ---- */
-
-static int not_in_layout(const struct sw_plan_target *t, const struct sw_parameter *p,
-    const char *why, struct sw_error *e)
-{
-    return sw_fail(e, SW_ERR_PLAN,
-        "engine %s rank %u: parameter %s is in no tile of the current plan (%s); the next version "
-        "plans for it",
-        t->engine, t->engine_rank, p->name, why);
-}
-
-int sw_layout_source(const struct sw_layout *l, const struct sw_plan_target *t,
-    const struct sw_storages *s, const struct sw_storage *storage, const struct sw_entry **source,
-    struct sw_error *e)
-{
-    const struct sw_entry *best = NULL, *first = NULL;
-    const struct sw_parameter *root = &t->parameters[s->members[storage->first]];
-
-    for (uint32_t i = 0; i < storage->n; i++) {
-        struct sw_entry *entry;
-        const int err =
-            sw_table_match(&l->table, t, &t->parameters[s->members[storage->first + i]], &entry, e);
-
-        if (err)
-            return err;
-        if (!entry)
-            continue;
-        if (first && storage->bytes && (first->set == SW_NONE || first->set != entry->set))
-            return not_in_layout(t, root, "its aliases are not checked against each other yet", e);
-        first = first ? first : entry;
-        if (entry->tile != SW_NONE && (!best || entry < best))
-            best = entry;
-    }
-    if (storage->bytes && !first)
-        return sw_table_no_source(t, s, storage, e);
-    if (storage->bytes && !best)
-        return not_in_layout(t, root, "no engine wanted it when the plan was made", e);
-    *source = best;
-    return 0;
-}
-
-int sw_layout_knows(const struct sw_layout *l, const struct sw_plan_target *t, struct sw_error *e)
-{
-    struct sw_storages s;
-    int err = sw_storages_make(t, &s, e);
-
-    if (err)
-        return err;
-    for (uint32_t i = 0; !err && i < s.n; i++) {
-        const struct sw_entry *source;
-
-        err = sw_layout_source(l, t, &s, &s.items[i], &source, e);
-    }
-    sw_storages_free(&s);
-    return err;
+    return &l->c;
 }

@@ -78,15 +78,16 @@ void sw_model_free(struct sw_model *m);
 
 enum sw_axis { SW_AXIS_NONE = 0, SW_AXIS_ROWS = 1, SW_AXIS_COLUMNS = 2 };
 
-struct sw_role {
+struct sw_tensor_role {
     const char *name; /* the section's word */
     const char *rule; /* "FILE:LINE", for messages */
     enum sw_dtype dtype;
     uint32_t ndim;
     uint64_t shape[SW_MAX_DIMS];
     enum sw_axis trainer;
-    bool draft, optional;
-    bool expert;          /* has a variable `expert`; it is the last one then */
+    bool draft;
+    bool optional;         /* a checkpoint may lack some of its tensors: sw_model_optional */
+    bool expert;           /* has a variable `expert`; it is the last one then */
     uint32_t first_tensor; /* its tensors are first_tensor .. + n_tensors - 1, the last variable
                             * fastest; some of them may not exist (`when`) */
     uint32_t n_tensors;
@@ -95,18 +96,21 @@ struct sw_role {
 };
 
 uint32_t sw_model_roles(const struct sw_model *m);
-const struct sw_role *sw_model_role(const struct sw_model *m, uint32_t role);
+const struct sw_tensor_role *sw_model_role(const struct sw_model *m, uint32_t role);
 uint32_t sw_model_tensors(const struct sw_model *m); /* of all roles */
 uint32_t sw_model_role_of(const struct sw_model *m, uint32_t tensor);
-bool sw_model_exists(const struct sw_model *m, uint32_t tensor); /* `when` */
+bool sw_model_exists(const struct sw_model *m, uint32_t tensor);   /* `when` */
+bool sw_model_optional(const struct sw_model *m, uint32_t tensor); /* of one that exists */
 
 /* ---- stored names ---- */
 
 struct sw_stored {
     uint32_t ndim;
     uint64_t shape[SW_MAX_DIMS];
-    enum sw_dtype dtype;
+    enum sw_dtype dtype; /* when it is not quantised */
     bool draft;
+    bool fp8;   /* config.json says that checkpoints have it as F8_E4M3, with scales beside it */
+    bool scale; /* F32: the scales of another one, in blocks as config.json says */
 };
 
 enum sw_known { SW_UNKNOWN = 0, SW_KNOWN = 1, SW_SKIPPED = 2 };
@@ -119,11 +123,19 @@ void sw_model_stored_get(const struct sw_model *m, uint32_t stored, struct sw_st
 void sw_model_stored_name(const struct sw_model *m, uint32_t stored, char *name);
 
 /*
+ * With an FP8 config.json: the stored tensor with the scales of this one (NAME + "_scale_inv"), in
+ * a checkpoint that has it as F8_E4M3. False when it never is quantised. Where a tensor begins at
+ * `origin` of the stored one, its scales begin at `origin` / block in the last two dimensions; a
+ * tensor that begins inside a block has none of its own.
+ */
+bool sw_model_scale_of(const struct sw_model *m, uint32_t stored, uint32_t *scale);
+
+/*
  * The i-th way to store a tensor (0 = the first): the stored tensor, and where in it the tensor
  * begins (as many numbers as the stored one has dimensions). False past the last way.
  */
-bool sw_model_locate(const struct sw_model *m, uint32_t tensor, uint32_t i, uint32_t *stored,
-    uint64_t *origin);
+bool sw_model_locate(
+    const struct sw_model *m, uint32_t tensor, uint32_t i, uint32_t *stored, uint64_t *origin);
 
 /* ---- parameters ---- */
 
@@ -135,7 +147,7 @@ struct sw_model_parameter { /* borrowed during the callback */
     const char *alias_of; /* or NULL */
     bool expert;          /* has a stack */
     bool draft;
-    bool scale;           /* the scales of the parameter given just before */
+    bool scale; /* the scales of the parameter given just before */
 };
 
 typedef int sw_model_parameter_fn(void *arg, const struct sw_model_parameter *p);
@@ -143,10 +155,11 @@ typedef int sw_model_parameter_fn(void *arg, const struct sw_model_parameter *p)
 /*
  * Every parameter of an engine rank at `at`, in the order of the layout file, layer by layer (all
  * parameters of a layer before the next one's; what has no layer before the first or after the last
- * as in the file). at->of[SW_GROUP_PP] splits layers into contiguous, nearly equal stages (the
- * first stages have one more); what stands before layers goes to the first stage, what stands after
- * them to the last. Draft parameters only if `draft`. Stops at the callback's first non-zero
- * return, and returns it.
+ * as in the file). at->of[SW_GROUP_PP] splits layers into contiguous, nearly equal stages; which of
+ * them have one more is the engine's habit (SGLang: the last ones; vLLM: the last but one and those
+ * before it; else the first). What stands before layers goes to the first stage, what stands after
+ * them to the last, and what says in `when` in which stage it is, there. Draft parameters only if
+ * `draft`, all in the last stage. Stops at the callback's first non-zero return, and returns it.
  */
 int sw_model_list(const struct sw_model *m, const struct sw_placement *at, bool draft,
     sw_model_parameter_fn *fn, void *arg, struct sw_error *e);
@@ -159,8 +172,8 @@ enum sw_piece_kind {
 
 struct sw_piece { /* a box of a tensor -> a box of a parameter, of the same lengths */
     enum sw_piece_kind kind;
-    uint32_t tensor;   /* UINT32_MAX when none of the choices exists */
-    uint32_t others;   /* index + 1 into sw_pieces.others of a second choice; 0 = none */
+    uint32_t tensor;          /* one that exists */
+    uint32_t others;          /* index + 1 into sw_pieces.others of a second choice; 0 = none */
     struct sw_box from;       /* in the tensor; ndim = the tensor's */
     uint64_t to[SW_MAX_DIMS]; /* where it begins in the parameter, whose last dimensions are the
                                * box's; any before them have length 1 */

@@ -170,3 +170,20 @@ void sw_storages_free(struct sw_storages *s)
     free(s->members);
     *s = (struct sw_storages){0};
 }
+
+int sw_storages_check(
+    const struct sw_plan_target *like, const struct sw_plan_target *t, struct sw_error *e)
+{
+    struct sw_storages s;
+    int err;
+
+    if (like && like->parameters == t->parameters && like->n_parameters == t->n_parameters &&
+        like->n_regions == t->n_regions &&
+        (t->n_regions == 0 ||
+            !memcmp(like->region_bytes, t->region_bytes, t->n_regions * sizeof(*t->region_bytes))))
+        return 0;
+    err = sw_storages_make(t, &s, e);
+    if (!err)
+        sw_storages_free(&s);
+    return err;
+}

@@ -25,4 +25,9 @@ struct sw_storages {
 int sw_storages_make(const struct sw_plan_target *t, struct sw_storages *out, struct sw_error *e);
 void sw_storages_free(struct sw_storages *s);
 
+/* Only checks. A target whose arrays are those of `like`, which was checked, is as good (NULL: no
+ * such target). */
+int sw_storages_check(
+    const struct sw_plan_target *like, const struct sw_plan_target *t, struct sw_error *e);
+
 #endif

@@ -1,214 +1,325 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tiles and targets -> the extents of each (trainer rank, target), merged and proved. */
+/*
+ * Which trainer rank moves how much to which target, and in what order. A target of a kind that
+ * the layout hasn't (an engine that joined, a new expert map) is made of the same slabs: its wants
+ * are looked up, and proved as a layout's are.
+ */
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/error.h"
-#include "common/limits.h"
-#include "trainerd/plan/layout.h"
+#include "trainerd/plan/extents.h"
+#include "trainerd/plan/kinds.h"
+#include "trainerd/plan/lookup.h"
+#include "trainerd/plan/storage.h"
 
 struct sw_writes {
-    uint32_t n, size;
-    struct sw_write_plan *plans;
+    const struct sw_layout *l;
+    struct sw_layout view; /* the layout, but with these targets' kinds and their wants */
+    const struct sw_plan_target *targets;
+    uint32_t n_targets;
+    uint32_t *kind_of; /* by target: in the view */
+    uint32_t n;
+    struct sw_pair *pairs;
 };
 
-struct piece {     /* one storage's bytes on their way */
-    uint32_t rank; /* position */
-    struct sw_extent extent;
+struct extra { /* wants of a kind that the layout hasn't */
+    struct sw_want *wants;
+    uint64_t n;
 };
 
-static int piece_compare(const void *a, const void *b)
+static int no_memory(struct sw_error *e)
 {
-    const struct piece *x = a, *y = b;
-
-    if (x->rank != y->rank)
-        return x->rank < y->rank ? -1 : 1;
-    if (x->extent.region != y->extent.region)
-        return x->extent.region < y->extent.region ? -1 : 1;
-    return x->extent.dst < y->extent.dst ? -1 : x->extent.dst > y->extent.dst;
+    return sw_fail(e, SW_ERR_NOMEM, "no memory for write programs");
 }
 
-static bool joins(const struct sw_extent *a, const struct sw_extent *b)
+void sw_writes_free(struct sw_writes *w)
 {
-    return a->region == b->region && a->dst + a->length == b->dst && a->src + a->length == b->src;
+    if (!w)
+        return;
+    if (w->view.known != w->l->known) {
+        for (uint32_t k = 0; k < w->view.c.n_kinds; k++)
+            sw_kind_clear(&w->view.known[k]);
+        free(w->view.known);
+        free(w->view.c.kinds);
+        free(w->view.c.wants);
+    }
+    free(w->kind_of);
+    free(w->pairs);
+    free(w);
 }
 
-static int add_plan(struct sw_writes *w, const struct sw_layout *l, const struct sw_plan_target *t,
-    const struct piece *pieces, uint32_t n, struct sw_error *e)
+/* ---- kinds that the layout hasn't ---- */
+
+/* The kinds of these targets, found anew; extra wants for those that the layout hasn't. */
+static int find_kinds(struct sw_writes *w, struct extra *extra, struct sw_error *e)
 {
-    struct sw_write_plan plan = {
-        .rank = l->table.rank_numbers[pieces[0].rank], .target = t->target};
-    uint64_t merged = 1;
+    struct sw_layout *v = &w->view;
+    struct sw_lookup *lookup = NULL;
+    int err = 0;
 
-    for (uint32_t i = 1; i < n; i++)
-        merged += !joins(&pieces[i - 1].extent, &pieces[i].extent);
-    if (merged > SW_EXTENTS_MAX)
-        return sw_fail(e, SW_ERR_LIMIT,
-            "engine %s rank %u would need %llu extents; at most %u are allowed", t->engine,
-            t->engine_rank, (unsigned long long)merged, SW_EXTENTS_MAX);
-    if (w->n == w->size) {
-        const uint32_t size = w->size ? w->size * 2 : 8;
-        struct sw_write_plan *more = realloc(w->plans, size * sizeof(*more));
+    for (uint32_t k = 0; !err && k < v->c.n_kinds; k++) {
+        const struct sw_plan_target *t = &w->targets[v->c.kinds[k].target];
+        const uint32_t known = sw_layout_kind_of(w->l, t);
+        const struct sw_layout_kind *from = known == SW_NONE ? NULL : &w->l->known[known];
 
-        if (!more)
-            return sw_fail(e, SW_ERR_NOMEM, "no memory for write programs");
-        w->plans = more;
-        w->size = size;
+        if (!from) {
+            err = sw_lookup_wants(
+                w->l, &lookup, t, &extra[k].wants, &extra[k].n, &v->known[k].expert, e);
+            continue;
+        }
+        v->c.kinds[k].first = w->l->c.kinds[known].first;
+        v->c.kinds[k].n = w->l->c.kinds[known].n;
+        if (from->expert) {
+            v->known[k].expert = malloc((size_t)from->n + 1);
+            if (!v->known[k].expert)
+                err = no_memory(e);
+            else
+                memcpy(v->known[k].expert, from->expert, from->n);
+        }
     }
-    plan.extents = calloc(merged, sizeof(*plan.extents));
-    if (!plan.extents)
-        return sw_fail(e, SW_ERR_NOMEM, "no memory for write programs");
-    for (uint32_t i = 0; i < n; i++) {
-        if (i && joins(&pieces[i - 1].extent, &pieces[i].extent))
-            plan.extents[plan.n - 1].length += pieces[i].extent.length;
-        else
-            plan.extents[plan.n++] = pieces[i].extent;
-        plan.bytes += pieces[i].extent.length;
+    sw_lookup_free(lookup);
+    return err;
+}
+
+/* One array of wants, kind after kind. */
+static int join_wants(struct sw_writes *w, const struct extra *extra, struct sw_error *e)
+{
+    struct sw_compact *c = &w->view.c;
+    const struct sw_want *old = w->l->c.wants;
+    uint64_t n = 0;
+
+    for (uint32_t k = 0; k < c->n_kinds; k++)
+        n += extra[k].wants ? extra[k].n : c->kinds[k].n;
+    c->wants = malloc((n + 1) * sizeof(*c->wants));
+    if (!c->wants)
+        return no_memory(e);
+    c->n_wants = 0;
+    for (uint32_t k = 0; k < c->n_kinds; k++) {
+        struct sw_kind *kind = &c->kinds[k];
+        const struct sw_want *from = extra[k].wants ? extra[k].wants : old + kind->first;
+
+        kind->n = extra[k].wants ? extra[k].n : kind->n;
+        kind->first = c->n_wants;
+        if (kind->n)
+            memcpy(c->wants + c->n_wants, from, kind->n * sizeof(*from));
+        c->n_wants += kind->n;
     }
-    w->plans[w->n++] = plan;
     return 0;
 }
 
-/* The pieces of a target; *n of them. */
-static int collect(const struct sw_layout *l, const struct sw_plan_target *t,
-    const struct sw_storages *s, struct piece *pieces, uint32_t *n, struct sw_error *e)
+static int make_view(struct sw_writes *w, struct sw_error *e)
 {
-    *n = 0;
-    for (uint32_t i = 0; i < s->n; i++) {
-        const struct sw_storage *storage = &s->items[i];
-        const struct sw_entry *source;
-        const int err = sw_layout_source(l, t, s, storage, &source, e);
+    struct sw_layout *v = &w->view;
+    const bool single = w->l->c.n_kinds && w->l->known[0].single;
+    struct extra *extra;
+    int err;
+
+    v->known = NULL;
+    v->c.kinds = NULL;
+    v->c.wants = NULL;
+    v->c.n_kinds = 0;
+    v->c.n_wants = 0;
+    err = sw_kinds_make(v, w->targets, w->n_targets, single, w->kind_of, e);
+    extra = calloc((size_t)v->c.n_kinds + 1, sizeof(*extra));
+    if (!extra)
+        return err ? err : no_memory(e);
+    if (!err)
+        err = find_kinds(w, extra, e);
+    if (!err)
+        err = join_wants(w, extra, e);
+    for (uint32_t k = 0; k < v->c.n_kinds; k++)
+        free(extra[k].wants);
+    free(extra);
+    if (!err)
+        err = sw_compact_prove(&v->c, w->l->ranks, w->l->n_ranks, w->targets, w->n_targets, e);
+    return err;
+}
+
+/* Most often the layout has all kinds, and its proof holds. */
+static int find_targets(struct sw_writes *w, struct sw_error *e)
+{
+    bool all = true;
+
+    for (uint32_t i = 0; all && i < w->n_targets; i++) {
+        w->kind_of[i] = sw_layout_kind_of(w->l, &w->targets[i]);
+        all = w->kind_of[i] != SW_NONE;
+    }
+    if (!all)
+        return make_view(w, e);
+    for (uint32_t i = 0; i < w->n_targets; i++) {
+        const int err = sw_storages_check(i ? &w->targets[i - 1] : NULL, &w->targets[i], e);
 
         if (err)
             return err;
-        if (!storage->bytes)
-            continue;
-        pieces[(*n)++] =
-            (struct piece){source->rank, {.src = l->loads[source->rank].tiles[source->tile].offset,
-                                             .dst = storage->offset,
-                                             .length = storage->bytes,
-                                             .region = storage->region}};
     }
     return 0;
 }
 
-static int add_target(struct sw_writes *w, const struct sw_layout *l,
-    const struct sw_plan_target *t, struct sw_error *e)
-{
-    struct sw_storages s;
-    struct piece *pieces;
-    uint32_t n = 0;
-    int err = sw_storages_make(t, &s, e);
+/* ---- pairs ---- */
 
-    if (err)
-        return err;
-    pieces = calloc((size_t)s.n + 1, sizeof(*pieces));
-    if (pieces)
-        err = collect(l, t, &s, pieces, &n, e);
-    else
-        err = sw_fail(e, SW_ERR_NOMEM, "no memory for write programs");
-    sw_storages_free(&s);
-    if (!err)
-        qsort(pieces, n, sizeof(*pieces), piece_compare);
-    for (uint32_t i = 0, k; !err && i < n; i += k) {
-        for (k = 1; i + k < n && pieces[i + k].rank == pieces[i].rank;)
-            k++;
-        err = add_plan(w, l, t, pieces + i, k, e);
+/* What each rank sends to one target of a kind; `slabs` (by split) is zero before and after. */
+static void add_up(
+    const struct sw_compact *c, const struct sw_kind *kind, uint32_t *slabs, uint64_t *bytes)
+{
+    for (uint64_t i = 0; i < kind->n; i++)
+        slabs[c->slabs[c->wants[kind->first + i].slab].split]++;
+    for (uint32_t s = 0; s < c->n_splits; s++) {
+        for (uint32_t k = 0; slabs[s] && k < c->splits[s].n; k++) {
+            const struct sw_cell *cell = &c->cells[c->splits[s].first + k];
+
+            bytes[cell->rank] += cell->bytes * slabs[s];
+        }
+        slabs[s] = 0;
     }
-    free(pieces);
-    return err;
 }
 
-/* ---- the proof wants what the planner was given ---- */
-
-struct given {
-    struct sw_plan_rank *ranks;
-    const struct sw_load_plan **loads;
-    const struct sw_write_plan **writes;
+struct traffic { /* bytes by kind and rank */
+    uint32_t *slabs;
+    uint64_t *bytes; /* kind * n_ranks + rank */
 };
 
-static struct sw_source *expand(const struct sw_table *t, uint32_t rank)
+static int add_up_all(const struct sw_writes *w, struct traffic *t, struct sw_error *e)
 {
-    struct sw_source *sources = calloc((size_t)t->n_sources[rank] + 1, sizeof(*sources));
+    const struct sw_compact *c = &w->view.c;
+    const size_t ranks = w->l->n_ranks;
 
-    for (uint32_t i = 0; sources && i < t->n_sources[rank]; i++) {
-        const struct sw_entry *entry = &t->entries[t->sources[rank][i]];
-        struct sw_source *s = &sources[i];
-
-        s->name = entry->name;
-        s->dtype = entry->dtype;
-        s->ndim = s->box.ndim = entry->ndim;
-        for (uint32_t d = 0; d < entry->ndim; d++)
-            s->shape[d] = s->box.len[d] = entry->shape[d];
-    }
-    return sources;
-}
-
-static bool same_sources(const struct sw_table *t, uint32_t a, uint32_t b)
-{
-    return t->n_sources[a] == t->n_sources[b] &&
-           !memcmp(t->sources[a], t->sources[b], t->n_sources[a] * sizeof(uint32_t));
-}
-
-/* Ranks that declared the same list (after an all-gather they all do) share one expansion. */
-static int give_ranks(struct given *g, const struct sw_layout *l)
-{
-    const struct sw_table *t = &l->table;
-
-    for (uint32_t r = 0; r < t->n_ranks; r++) {
-        g->loads[r] = &l->loads[r];
-        g->ranks[r].rank = t->rank_numbers[r];
-        g->ranks[r].n_sources = t->n_sources[r];
-        if (r && same_sources(t, r, r - 1))
-            g->ranks[r].sources = g->ranks[r - 1].sources;
-        else
-            g->ranks[r].sources = expand(t, r);
-        if (!g->ranks[r].sources)
-            return SW_ERR_NOMEM;
-    }
+    t->slabs = calloc((size_t)c->n_splits + 1, sizeof(*t->slabs));
+    t->bytes = calloc(ranks * c->n_kinds + 1, sizeof(*t->bytes));
+    if (!t->slabs || !t->bytes)
+        return no_memory(e);
+    for (uint32_t k = 0; k < c->n_kinds; k++)
+        add_up(c, &c->kinds[k], t->slabs, t->bytes + k * ranks);
     return 0;
 }
 
-static void given_free(struct given *g, uint32_t n_ranks)
+struct nic { /* of a host; and what goes through it */
+    uint32_t host, nic;
+    uint64_t bytes;
+};
+
+static int nic_compare(const void *a, const void *b)
 {
-    for (uint32_t r = 0; g->ranks && r < n_ranks; r++)
-        if (r == 0 || g->ranks[r].sources != g->ranks[r - 1].sources)
-            free((void *)g->ranks[r].sources);
-    free(g->ranks);
-    free(g->loads);
-    free(g->writes);
+    const struct nic *x = a, *y = b;
+
+    if (x->host != y->host)
+        return x->host < y->host ? -1 : 1;
+    return x->nic < y->nic ? -1 : x->nic > y->nic;
 }
 
-static int prove(const struct sw_layout *l, const struct sw_writes *w,
-    const struct sw_plan_target *targets, uint32_t n_targets, struct sw_error *e)
+static uint64_t busiest(struct nic *nics, uint32_t n)
 {
-    const uint32_t n = l->table.n_ranks;
-    struct given g = {.ranks = calloc((size_t)n + 1, sizeof(*g.ranks)),
-        .loads = calloc((size_t)n + 1, sizeof(*g.loads)),
-        .writes = calloc((size_t)w->n + 1, sizeof(*g.writes))};
-    int err;
+    uint64_t most = 0, sum = 0;
 
-    if (g.ranks && g.loads && g.writes && !give_ranks(&g, l)) {
-        for (uint32_t i = 0; i < w->n; i++)
-            g.writes[i] = &w->plans[i];
-        err = sw_plan_prove(g.ranks, n, g.loads, targets, n_targets, g.writes, w->n, e);
-    } else {
-        err = sw_fail(e, SW_ERR_NOMEM, "no memory to prove the plan");
+    qsort(nics, n, sizeof(*nics), nic_compare);
+    for (uint32_t i = 0; i < n; i++) {
+        sum = i && !nic_compare(&nics[i - 1], &nics[i]) ? sum + nics[i].bytes : nics[i].bytes;
+        most = sum > most ? sum : most;
     }
-    given_free(&g, n);
+    return most;
+}
+
+/* Whether the busiest NIC of the trainers has more to move than that of the engines. */
+static int sources_limit(
+    const struct sw_writes *w, const struct traffic *t, bool *limit, struct sw_error *e)
+{
+    const uint32_t ranks = w->l->n_ranks;
+    struct nic *out = calloc((size_t)ranks + 1, sizeof(*out));
+    struct nic *in = calloc((size_t)w->n_targets + 1, sizeof(*in));
+    int err = out && in ? 0 : no_memory(e);
+
+    for (uint32_t r = 0; !err && r < ranks; r++)
+        out[r] = (struct nic){w->l->ranks[r].host, w->l->ranks[r].nic, 0};
+    for (uint32_t i = 0; !err && i < w->n_targets; i++) {
+        in[i] = (struct nic){w->targets[i].host, w->targets[i].nic, 0};
+        for (uint32_t r = 0; r < ranks; r++) {
+            const uint64_t bytes = t->bytes[(size_t)w->kind_of[i] * ranks + r];
+
+            out[r].bytes += bytes;
+            in[i].bytes += bytes;
+        }
+    }
+    if (!err)
+        *limit = busiest(out, ranks) > busiest(in, w->n_targets);
+    free(out);
+    free(in);
     return err;
 }
+
+/* The targets' order for a rank. Its first target is another than that of its neighbours; with
+ * engines one after another, that holds within each. */
+static void order_pairs(
+    struct sw_pair *pairs, uint32_t n, const struct sw_writes *w, uint32_t rank, bool by_engine)
+{
+    uint32_t position = 0;
+
+    for (uint32_t i = 0, k; i < n; i += k) {
+        const char *engine = w->targets[pairs[i].target].engine;
+        uint64_t from;
+
+        for (k = 1;
+             i + k < n && (!by_engine || !strcmp(w->targets[pairs[i + k].target].engine, engine));)
+            k++;
+        from = (uint64_t)rank * k / (w->l->n_ranks ? w->l->n_ranks : 1);
+        for (uint32_t j = 0; j < k; j++)
+            pairs[i + (from + j) % k].order = position++;
+    }
+}
+
+static int make_pairs(struct sw_writes *w, struct sw_error *e)
+{
+    const uint32_t ranks = w->l->n_ranks;
+    struct traffic t = {0};
+    bool by_engine = false;
+    uint64_t n = 0;
+    int err = add_up_all(w, &t, e);
+
+    if (!err)
+        err = sources_limit(w, &t, &by_engine, e);
+    for (uint32_t i = 0; !err && i < w->n_targets; i++)
+        for (uint32_t r = 0; r < ranks; r++)
+            n += t.bytes[(size_t)w->kind_of[i] * ranks + r] > 0;
+    if (!err && n > SW_NONE - 1)
+        err = sw_fail(e, SW_ERR_LIMIT, "%llu pairs of trainer rank and target are too many",
+            (unsigned long long)n);
+    if (!err) {
+        w->pairs = malloc((n + 1) * sizeof(*w->pairs));
+        err = w->pairs ? 0 : no_memory(e);
+    }
+    for (uint32_t r = 0; !err && r < ranks; r++) {
+        const uint32_t first = w->n;
+
+        for (uint32_t i = 0; i < w->n_targets; i++) {
+            const uint64_t bytes = t.bytes[(size_t)w->kind_of[i] * ranks + r];
+
+            if (bytes)
+                w->pairs[w->n++] = (struct sw_pair){.rank = r, .target = i, .bytes = bytes};
+        }
+        order_pairs(w->pairs + first, w->n - first, w, r, by_engine);
+    }
+    free(t.slabs);
+    free(t.bytes);
+    return err;
+}
+
+/* ---- all of it ---- */
 
 int sw_writes_make(const struct sw_layout *l, const struct sw_plan_target *targets,
     uint32_t n_targets, struct sw_writes **writes, struct sw_error *e)
 {
     struct sw_writes *w = calloc(1, sizeof(*w));
-    int err = w ? 0 : sw_fail(e, SW_ERR_NOMEM, "no memory for write programs");
+    int err;
 
-    for (uint32_t i = 0; !err && i < n_targets; i++)
-        err = add_target(w, l, &targets[i], e);
+    if (!w)
+        return no_memory(e);
+    w->l = l;
+    w->view = *l;
+    w->targets = targets;
+    w->n_targets = n_targets;
+    w->kind_of = malloc(((size_t)n_targets + 1) * sizeof(*w->kind_of));
+    err = w->kind_of ? find_targets(w, e) : no_memory(e);
     if (!err)
-        err = prove(l, w, targets, n_targets, e);
+        err = make_pairs(w, e);
     if (err) {
         sw_writes_free(w);
         return err;
@@ -217,22 +328,23 @@ int sw_writes_make(const struct sw_layout *l, const struct sw_plan_target *targe
     return 0;
 }
 
-void sw_writes_free(struct sw_writes *w)
-{
-    if (!w)
-        return;
-    for (uint32_t i = 0; i < w->n; i++)
-        free(w->plans[i].extents);
-    free(w->plans);
-    free(w);
-}
-
 uint32_t sw_writes_count(const struct sw_writes *w)
 {
     return w->n;
 }
 
-const struct sw_write_plan *sw_writes_get(const struct sw_writes *w, uint32_t i)
+const struct sw_pair *sw_writes_pair(const struct sw_writes *w, uint32_t i)
 {
-    return i < w->n ? &w->plans[i] : NULL;
+    return i < w->n ? &w->pairs[i] : NULL;
+}
+
+int sw_writes_get(
+    const struct sw_writes *w, uint32_t i, struct sw_write_plan *out, struct sw_error *e)
+{
+    const struct sw_pair *p = sw_writes_pair(w, i);
+
+    if (!p)
+        return sw_fail(e, SW_ERR_INVALID, "there is no pair %u among %u", i, w->n);
+    return sw_extents_make(
+        &w->view, w->kind_of[p->target], p->rank, &w->targets[p->target], out, e);
 }

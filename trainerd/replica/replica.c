@@ -19,8 +19,8 @@ struct sw_replica_buffer {
     struct sw_replica_buffer_spec spec;
     struct sw_memory_info info;
     struct sw_source_memory memory;
-    int data_fd, counter_fd;
-    void *counters;
+    int data_fd, counter_fd, maxima_fd;
+    void *counters, *maxima;
     unsigned refs;
     bool placed;  /* the replica itself holds one of the references */
     bool spoiled; /* counts as read for ever */
@@ -43,13 +43,29 @@ static void buffer_destroy(struct sw_replica_buffer *b)
 {
     sw_memory_unmap((void *)(uintptr_t)b->memory.base, b->spec.bytes);
     sw_memory_unmap(b->counters, b->spec.counter_bytes);
+    sw_memory_unmap(b->maxima, b->spec.maxima_bytes);
     if (b->memory.fd >= 0)
         close(b->memory.fd);
     if (b->data_fd >= 0)
         close(b->data_fd);
     if (b->counter_fd >= 0)
         close(b->counter_fd);
+    if (b->maxima_fd >= 0)
+        close(b->maxima_fd);
     free(b);
+}
+
+static int create_maxima(struct sw_replica_buffer *b, struct sw_error *e)
+{
+    const uint64_t bytes = b->spec.maxima_bytes;
+    int r;
+
+    if (!bytes)
+        return 0;
+    r = sw_memory_create("shardwire-maxima", bytes, false, b->spec.threads, &b->maxima_fd, NULL, e);
+    if (!r)
+        r = sw_memory_map(b->maxima_fd, bytes, true, SW_FILL_NEW, b->spec.threads, &b->maxima, e);
+    return r;
 }
 
 int sw_replica_buffer_create(
@@ -64,7 +80,7 @@ int sw_replica_buffer_create(
             e, SW_ERR_NOMEM, "buffer %u of rank %u: out of memory", spec->index, spec->rank);
     b->spec = *spec;
     b->refs = 1;
-    b->data_fd = b->counter_fd = b->memory.fd = -1;
+    b->data_fd = b->counter_fd = b->maxima_fd = b->memory.fd = -1;
     r = sw_memory_create(
         "shardwire-replica", spec->bytes, spec->huge, spec->threads, &b->data_fd, &b->info, e);
     if (!r)
@@ -79,6 +95,8 @@ int sw_replica_buffer_create(
         r = sw_memory_map(
             b->counter_fd, spec->counter_bytes, true, SW_FILL_NEW, 1, &b->counters, e);
     }
+    if (!r)
+        r = create_maxima(b, e);
     if (r) {
         sw_error_context(e, r, "replica buffer %u of trainer rank %u (%llu bytes)", spec->index,
             spec->rank, (unsigned long long)spec->bytes);
@@ -122,6 +140,11 @@ uint64_t *sw_replica_buffer_counters(const struct sw_replica_buffer *b)
     return b->counters;
 }
 
+float *sw_replica_buffer_maxima(const struct sw_replica_buffer *b)
+{
+    return b->maxima;
+}
+
 bool sw_replica_buffer_busy(const struct sw_replica_buffer *b)
 {
     return b->spoiled || b->refs > (b->placed ? 1u : 0u);
@@ -139,19 +162,22 @@ void sw_replica_buffer_copy(struct sw_replica_buffer *to, const struct sw_replic
     sw_memory_copy((void *)(uintptr_t)to->memory.base, from->memory.base, n, to->spec.threads);
 }
 
-int sw_replica_buffer_descriptors(const struct sw_replica_buffer *b, int fds[2], struct sw_error *e)
+int sw_replica_buffer_descriptors(
+    const struct sw_replica_buffer *b, int fds[3], uint32_t *n, struct sw_error *e)
 {
-    int data = fcntl(b->data_fd, F_DUPFD_CLOEXEC, 0);
-    int counters = fcntl(b->counter_fd, F_DUPFD_CLOEXEC, 0);
+    const int from[3] = {b->data_fd, b->counter_fd, b->maxima_fd};
+    const uint32_t count = b->maxima_fd >= 0 ? 3 : 2;
 
-    if (data < 0 || counters < 0) {
-        if (data >= 0)
-            close(data);
+    for (uint32_t i = 0; i < count; i++) {
+        fds[i] = fcntl(from[i], F_DUPFD_CLOEXEC, 0);
+        if (fds[i] >= 0)
+            continue;
+        while (i > 0)
+            close(fds[--i]);
         return sw_fail(
             e, SW_ERR_LIMIT, "no descriptor left for a replica buffer (see LimitNOFILE)");
     }
-    fds[0] = data;
-    fds[1] = counters;
+    *n = count;
     return 0;
 }
 

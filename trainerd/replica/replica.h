@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The replica buffers of this host: for each trainer rank two, each a memfd of final bytes and a
- * memfd of completion counters. Buffers are counted references: one that a writer still reads stays
- * mapped after it was replaced. Loop thread only, except sw_replica_buffer_create.
+ * The replica buffers of this host: for each trainer rank two, each a memfd of final bytes, one of
+ * completion counters, and where FP8 blocks are shared one of their maxima (floats). Buffers are
+ * counted references: one that a writer still reads stays mapped after it was replaced. Loop thread
+ * only, except sw_replica_buffer_create.
  */
 #ifndef SW_TRAINERD_REPLICA_H
 #define SW_TRAINERD_REPLICA_H
@@ -18,6 +19,7 @@ struct sw_replica_buffer_spec {
     uint64_t generation;    /* unique in this process */
     uint64_t bytes;         /* > 0 */
     uint64_t counter_bytes; /* > 0 */
+    uint64_t maxima_bytes;  /* 0 = none */
     bool huge;
     unsigned threads; /* that populate it */
 };
@@ -48,9 +50,11 @@ bool sw_replica_buffer_busy(const struct sw_replica_buffer *b);
 /* Somebody may read it for ever, and nobody will tell when that ends: busy until it is replaced. */
 void sw_replica_buffer_spoil(struct sw_replica_buffer *b);
 uint64_t *sw_replica_buffer_counters(const struct sw_replica_buffer *b);
-/* New descriptors for a BUFFER message: fds[0] data, fds[1] counters; owned by the caller. */
+float *sw_replica_buffer_maxima(const struct sw_replica_buffer *b); /* NULL = none */
+/* New descriptors for a BUFFER message, owned by the caller: data, counters, and maxima if it has
+ * them. *n is their number. */
 int sw_replica_buffer_descriptors(
-    const struct sw_replica_buffer *b, int fds[2], struct sw_error *e);
+    const struct sw_replica_buffer *b, int fds[3], uint32_t *n, struct sw_error *e);
 
 /* Memory held: {"buffers": n, "bytes": n, "huge_bytes": n, "held_by_readers": n}; new reference. */
 json_t *sw_replica_status(const struct sw_replica *r);

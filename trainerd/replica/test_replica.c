@@ -150,9 +150,11 @@ START_TEST(test_descriptors)
     uint64_t *counters;
     uint8_t *data;
     void *base;
-    int fds[2];
+    uint32_t n;
+    int fds[3];
 
-    ck_assert_int_eq(sw_replica_buffer_descriptors(b, fds, &e), 0);
+    ck_assert_int_eq(sw_replica_buffer_descriptors(b, fds, &n, &e), 0);
+    ck_assert_uint_eq(n, 2);
     ck_assert_int_eq(fstat(fds[0], &st), 0);
     ck_assert_int_eq(st.st_mode & 0777, 0600);
     ck_assert_int_eq(st.st_size, 8192);
@@ -187,6 +189,36 @@ START_TEST(test_descriptors)
 }
 END_TEST
 
+START_TEST(test_maxima)
+{
+    const struct sw_replica_buffer_spec spec = {
+        .generation = 1, .bytes = 4096, .counter_bytes = 4096, .maxima_bytes = 8192, .threads = 1};
+    const int before = open_descriptors();
+    struct sw_replica_buffer *b = make(0, 0, 4096);
+    struct stat st;
+    float *maxima;
+    uint32_t n;
+    int fds[3];
+
+    ck_assert_ptr_null(sw_replica_buffer_maxima(b));
+    sw_replica_buffer_release(b);
+    ck_assert_int_eq(sw_replica_buffer_create(&spec, &b, &e), 0);
+    ck_assert_int_eq(sw_replica_buffer_descriptors(b, fds, &n, &e), 0);
+    ck_assert_uint_eq(n, 3);
+    ck_assert_int_eq(fstat(fds[2], &st), 0);
+    ck_assert_int_eq(st.st_size, 8192);
+    maxima = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fds[2], 0);
+    ck_assert_ptr_ne(maxima, MAP_FAILED);
+    maxima[2047] = 1.5f;
+    ck_assert(sw_replica_buffer_maxima(b)[2047] == 1.5f);
+    munmap(maxima, 8192);
+    for (uint32_t i = 0; i < n; i++)
+        close(fds[i]);
+    sw_replica_buffer_release(b);
+    ck_assert_int_eq(open_descriptors(), before);
+}
+END_TEST
+
 START_TEST(test_no_memory)
 {
     const struct sw_replica_buffer_spec spec = {.rank = 3,
@@ -218,6 +250,7 @@ int main(void)
     tcase_add_test(c, test_spoiled);
     tcase_add_test(c, test_copy);
     tcase_add_test(c, test_descriptors);
+    tcase_add_test(c, test_maxima);
     tcase_add_test(c, test_no_memory);
     suite_add_tcase(s, c);
     r = srunner_create(s);

@@ -115,7 +115,9 @@ SW_API int sw_trainer_begin(
  * Puts one tensor in its final form into the replica; when it returns the caller may reuse the
  * memory (CPU). Errors, all naming the tensor: SW_ERR_NOT_FOUND undeclared, SW_ERR_INVALID another
  * shape or dtype, SW_ERR_EXISTS put before in this version, SW_ERR_STATE outside begin..end. They
- * leave the version as it was. A tensor that no engine wants is accepted and not copied.
+ * leave the version as it was. A tensor that no engine wants is accepted and not copied. One that
+ * sw_trainer_holds is read again by end: it must stay as it is until end has returned anything but
+ * SW_ERR_TIMEOUT.
  */
 SW_API int sw_trainer_put(
     sw_trainer *t, const char *name, const struct sw_tensor *value, struct sw_error *e);
@@ -124,7 +126,8 @@ SW_API int sw_trainer_put(
  * staged. SW_ERR_STATE with the names of the first tensors missing: put them and end again. With
  * SW_ERR_ABORTED the version is over (another rank gave up, alias sources differ, ...); put,
  * publish and wait may return it too, when they hear of it first. After SW_ERR_TIMEOUT end is still
- * under way: call it again (no puts in between), or abort. */
+ * under way: call it again (no puts in between), or abort. Where FP8 blocks lie in several ranks,
+ * end waits for the others of them first, and quantises what was held. */
 SW_API int sw_trainer_end(sw_trainer *t, uint32_t timeout_ms, struct sw_error *e);
 
 /* Gives the version up, between begin and publish. Also when nothing is begun (then it does
@@ -152,6 +155,10 @@ struct sw_trainer_plan {
 SW_API int sw_trainer_plan(const sw_trainer *t, struct sw_trainer_plan *plan, struct sw_error *e);
 /* The i-th unused tensor's name, NULL past the end; lives as long as the declaration. */
 SW_API const char *sw_trainer_unused(const sw_trainer *t, size_t i);
+
+/* 1 when a tensor's FP8 blocks lie partly in other ranks, so that it must stay as it was put until
+ * end; valid after a begin. */
+SW_API int sw_trainer_holds(const sw_trainer *t, const char *name);
 
 /* Ends the session; a version not ended is aborted. What was staged stays in trainerd. Accepts
  * NULL. */
