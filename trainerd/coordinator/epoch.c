@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "trainerd/coordinator/internal.h"
+#include "trainerd/plan/checks.h"
 #include "trainerd/plan/compact.h"
 #include "trainerd/plan/expert_maps.h"
 
@@ -102,6 +103,8 @@ static int make(struct plan_ranks *ranks, const struct plan_targets *t, struct p
     if (err)
         return err;
     err = sw_layout_make(ranks->items, ranks->n, t->items, t->n, &options, &p->layout, notes, e);
+    if (!err)
+        err = sw_checks_possible(p->layout, e);
     if (!err)
         err = make_shares(p, e);
     if (err) {
@@ -335,6 +338,10 @@ static int make_for(struct sw_coordinator *c, struct plan_ranks *ranks, struct e
             notes.unused, notes.unused == 1 ? " is" : "s are", notes.unused_names,
             notes.unused > 3 ? ", ..." : "");
         sw_coord_set_text(&c->unused, notes.unused ? text : NULL);
+        if (notes.derived)
+            sw_coord_log(c, LEVEL_INFO,
+                "%u parameter%s left out of the plan: engines make them themselves", notes.derived,
+                notes.derived == 1 ? " is" : "s are");
     }
     *out = p;
     return 0;
