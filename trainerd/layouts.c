@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/error.h"
+#include "common/text.h"
 
 #define SUFFIX ".layout"
 #define LISTED 200 /* bytes of names in a message */
@@ -240,7 +241,7 @@ int sw_layouts_find(const struct sw_layouts *l, const char *name, const struct s
     const bool by_architecture = !strcmp(name, "auto");
     const struct sw_rules *found = by_architecture ? find_auto(l, config) : NULL;
     const char *first;
-    char names[LISTED];
+    char names[LISTED], escaped[LISTED]; /* what config.json says may be anything */
 
     for (uint32_t i = 0; !by_architecture && !found && i < l->n; i++)
         if (!strcmp(l->files[i].name, name))
@@ -253,7 +254,7 @@ int sw_layouts_find(const struct sw_layouts *l, const char *name, const struct s
     if (!by_architecture)
         return sw_fail(e, SW_ERR_UNSUPPORTED, "there is no layout %s; there are: %s", name, names);
     first = sw_config_architecture(config, 0);
+    sw_text_escape(escaped, sizeof(escaped), first ? first : "(its config.json names none)");
     return sw_fail(e, SW_ERR_UNSUPPORTED,
-        "no layout file is for the model's architecture %s; there are: %s",
-        first ? first : "(its config.json names none)", names);
+        "no layout file is for the model's architecture %s; there are: %s", escaped, names);
 }

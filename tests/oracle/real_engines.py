@@ -380,10 +380,11 @@ def compare(engine, label, config, tensors, folder, split, report):
         if "quantization_config" in config:
             placement["fp8"] = config["quantization_config"]["weight_block_size"]
         placement["experts_module"] = engine.experts_module
+        refused = None
         for draft in (False, True):
             last_stage = placement["pp"][0] == placement["pp"][1] - 1
-            if draft and not (config.get("num_nextn_predict_layers") and last_stage
-                              and "expert_map" not in placement):
+            if draft and (refused or not config.get("num_nextn_predict_layers") or not last_stage
+                          or "expert_map" in placement):
                 continue
             placement["draft"] = draft
             expected, refused = attempt(
@@ -391,11 +392,11 @@ def compare(engine, label, config, tensors, folder, split, report):
             held, error = attempt(engine.load, folder, tensors, *place, draft)
             line = f"{label} {' '.join(map(str, split))} at {place}{' draft' if draft else ''}"
             if refused and error:
-                report(line, None, f"oracle: {refused}; engine: {error}")
+                report(line, "refused", f"oracle: {refused}; engine: {error}")
             elif (refused or error) and engine.known(config, refused, error, draft):
-                report(line, None, f"{engine.package} only: {refused or error}")
+                report(line, "known", f"{engine.package} only: {refused or error}")
             elif refused or error:
-                report(line, False, f"oracle: {refused or 'loads'}; engine: {error or 'loads'}")
+                report(line, "DIFFERS", f"oracle: {refused or 'loads'}; engine: {error or 'loads'}")
             else:
                 expected = {name: value for name, value in expected.items()
                             if name.startswith("draft/") == draft}
@@ -403,9 +404,9 @@ def compare(engine, label, config, tensors, folder, split, report):
                 parameters.update({name: again[name] for name in expected.keys() & again.keys()})
                 lines = differences(expected, parameters, engine.ignored)
                 if lines and engine.known(config, None, lines, draft):
-                    report(line, None, f"{engine.package} does not load this: {lines[0]}")
+                    report(line, "known", f"{engine.package} does not load this: {lines[0]}")
                     continue
-                report(line, not lines, "; ".join(lines[:6]) or f"{len(parameters)} parameters")
+                report(line, "DIFFERS" if lines else "equal", "; ".join(lines[:6]) or f"{len(parameters)} parameters")
 
 
 def main():
@@ -419,15 +420,15 @@ def main():
         return 77
     engine = ENGINES[kind]()
     print(", ".join(f"{name} {importlib.metadata.version(name)}" for name in engine.versions))
-    counts = {True: 0, False: 0, None: 0}
+    counts = {"equal": 0, "refused": 0, "known": 0, "DIFFERS": 0}
 
-    def report(label, good, text):
-        counts[good] += 1
-        print({True: "equal", False: "DIFFERS", None: "refused"}[good], label, text, sep=": ", flush=True)
+    def report(label, verdict, text):
+        counts[verdict] += 1
+        print(verdict, label, text, sep=": ", flush=True)
 
     same = engine.same_quantisation()
     if same is not None:
-        report("bf16 to FP8, powers of two", same, "40 matrices")
+        report("bf16 to FP8, powers of two", "equal" if same else "DIFFERS", "40 matrices")
     for name in arguments.model or make_small.SMALL:
         for style, mode in MODES:
             config = make_small.small_config(name)
@@ -452,8 +453,11 @@ def main():
                             report)
             finally:
                 shutil.rmtree(folder)
-    print(f"{counts[True] + counts[None]} passed, {counts[False]} failed")
-    return 1 if counts[False] else 0
+    print(f"{counts['equal']} equal, {counts['refused']} refused by both, {counts['known']} that only "
+          f"{kind} cannot load or only it can (README.md)")
+    print(f"{counts['equal'] + counts['refused']} passed, {counts['DIFFERS']} failed, "
+          f"{counts['known']} skipped")
+    return 1 if counts["DIFFERS"] else 0
 
 
 if __name__ == "__main__":

@@ -310,10 +310,10 @@ class Cluster:
             rank.wait_line(r"^registered ")
         return ranks
 
-    def start_slow_trainer(self, checkpoint, rank=0, world=1):
+    def start_slow_trainer(self, checkpoint, rank=0, world=1, path=None):
         """A trainer that does what it is told (slow_trainer.c)."""
-        command = [binary("slow-trainer"), self.trainerd_socket, self.group, str(rank), str(world),
-                   checkpoint]
+        command = [binary("slow-trainer"), path or self.trainerd_socket, self.group, str(rank),
+                   str(world), checkpoint]
         process = self._keep(Process(self._name("slow-trainer"), command, self.folder))
         self.may_fail.add(process)
         return process

@@ -69,9 +69,11 @@ class LayoutCase(ClusterTest):
 
     # ---- trainers ----
 
-    def ranks(self, folder, world, how=("rows",)):
-        """Trainer ranks that have said what they hold; none has declared it."""
-        trainers = [self.cluster.start_slow_trainer(folder, r, world) for r in range(world)]
+    def ranks(self, folder, world, how=("rows",), paths=(None,)):
+        """Trainer ranks that have said what they hold; none has declared it. `paths`: sockets of the
+        trainerds that they go to by turns."""
+        trainers = [self.cluster.start_slow_trainer(folder, r, world, paths[r % len(paths)])
+                    for r in range(world)]
         for t in trainers:
             self.ask(t, "open", *how)
         return trainers

@@ -8,6 +8,7 @@ the old version, and the next version goes through, right to the last byte by th
 
 Needs NumPy, like test_layouts.py.
 """
+import os
 import signal
 import unittest
 
@@ -160,6 +161,26 @@ class Exchange(LayoutCase):
         """Another number of ranks, other rows, and back: every block is shared anew."""
         for world in (2, 5, 1, 3):
             self.train(world)
+
+    def test_two_hosts(self):
+        """Blocks that hosts share are not done yet, and said so; whole blocks go."""
+        c = self.cluster
+        second, state = os.path.join(c.folder, "second.sock"), os.path.join(c.folder, "second")
+        os.mkdir(state)
+        c.start_second_trainerd(second, state_dir=state, port=0, layouts=LAYOUTS,
+                                coordinator=f"127.0.0.1:{c.port}")
+        version, folder = self.next()
+        trainers = self.ranks(folder, 3, paths=(None, second))
+        self.all(trainers, "declare")
+        for said in self.all(trainers, f"begin {version}", kind="error"):
+            self.assertRegex(said, r"\d+ FP8 blocks lie in trainer ranks of several hosts")
+            self.assertIn("rows in multiples of the block size", said)
+        self.close(trainers)
+        trainers = self.ranks(folder, 2, paths=(None, second)) # halves: multiples of 64 rows
+        self.all(trainers, "declare", f"begin {version}", "put-rest", "end 0")
+        self.ask(trainers[1], f"publish {version}", f"wait {version} 0")
+        self.close(trainers)
+        self.check(version)
 
     def test_missing_tensor(self):
         """end names what is missing, in the rank and in who waits for it; then it goes on."""

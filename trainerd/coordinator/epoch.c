@@ -10,7 +10,9 @@
 #include <string.h>
 
 #include "trainerd/coordinator/internal.h"
+#include "trainerd/plan/checks.h"
 #include "trainerd/plan/compact.h"
+#include "trainerd/plan/expert_maps.h"
 
 static int no_memory(struct sw_error *e)
 {
@@ -101,6 +103,8 @@ static int make(struct plan_ranks *ranks, const struct plan_targets *t, struct p
     if (err)
         return err;
     err = sw_layout_make(ranks->items, ranks->n, t->items, t->n, &options, &p->layout, notes, e);
+    if (!err)
+        err = sw_checks_possible(p->layout, e);
     if (!err)
         err = make_shares(p, e);
     if (err) {
@@ -234,16 +238,47 @@ static int look_at(struct sw_coordinator *c, struct registration *reg, struct sw
     return 0;
 }
 
-bool sw_coord_engine_fits(struct sw_coordinator *c, struct engine *engine, char *why, size_t size)
+/* What no rank can tell alone: an expert that none of them has. */
+static int look_at_maps(struct sw_coordinator *c, struct engine *engine, struct sw_error *e)
 {
+    struct plan_targets targets;
+    int err = sw_coord_plan_targets(c, &engine, 1, &targets, e);
+
+    if (!err)
+        err = sw_expert_maps_check(targets.items, targets.n, e);
+    sw_coord_plan_targets_clear(&targets);
+    if (err == SW_ERR_PLAN)
+        judge_engine(engine, c->layout_serial, false, true, e->text);
+    return err == SW_ERR_NOMEM ? err : 0;
+}
+
+/* Has all ranks of the engine judged for the layout that there is. */
+static int look_at_engine(struct sw_coordinator *c, struct engine *engine, struct sw_error *e)
+{
+    bool news = false, fits = true;
+
     for (uint32_t r = 0; r < engine->world; r++) {
         struct registration *reg = engine->slots[r].reg;
-        struct sw_error e = {0};
 
-        if (look_at(c, reg, &e)) {
-            snprintf(why, size, "%s", e.text);
-            return false;
-        }
+        news = news || reg->fit_serial != c->layout_serial;
+        if (look_at(c, reg, e))
+            return SW_ERR_NOMEM;
+        fits = fits && reg->fits;
+    }
+    return news && fits ? look_at_maps(c, engine, e) : 0;
+}
+
+bool sw_coord_engine_fits(struct sw_coordinator *c, struct engine *engine, char *why, size_t size)
+{
+    struct sw_error e = {0};
+
+    if (look_at_engine(c, engine, &e)) {
+        snprintf(why, size, "%s", e.text);
+        return false;
+    }
+    for (uint32_t r = 0; r < engine->world; r++) {
+        const struct registration *reg = engine->slots[r].reg;
+
         if (!reg->fits) {
             snprintf(why, size, "%s", reg->misfit ? reg->misfit : "it does not fit the plan");
             return false;
@@ -256,15 +291,15 @@ int sw_coord_layout_needed(struct sw_coordinator *c, bool *needed, struct sw_err
 {
     *needed = !c->plan || c->layout_stale;
     for (uint32_t i = 0; !*needed && i < c->n_engines; i++) {
-        const struct engine *engine = c->engines[i];
+        struct engine *engine = c->engines[i];
 
         if (!sw_coord_engine_complete(engine))
             continue;
+        if (look_at_engine(c, engine, e))
+            return SW_ERR_NOMEM;
         for (uint32_t r = 0; !*needed && r < engine->world; r++) {
-            struct registration *reg = engine->slots[r].reg;
+            const struct registration *reg = engine->slots[r].reg;
 
-            if (look_at(c, reg, e))
-                return SW_ERR_NOMEM;
             *needed = !reg->fits && !reg->judged;
         }
     }
@@ -303,6 +338,10 @@ static int make_for(struct sw_coordinator *c, struct plan_ranks *ranks, struct e
             notes.unused, notes.unused == 1 ? " is" : "s are", notes.unused_names,
             notes.unused > 3 ? ", ..." : "");
         sw_coord_set_text(&c->unused, notes.unused ? text : NULL);
+        if (notes.derived)
+            sw_coord_log(c, LEVEL_INFO,
+                "%u parameter%s left out of the plan: engines make them themselves", notes.derived,
+                notes.derived == 1 ? " is" : "s are");
     }
     *out = p;
     return 0;
@@ -373,8 +412,9 @@ static int make_next(struct sw_coordinator *c, struct candidates *k, struct sw_e
     int err = sw_coord_plan_ranks(c, &ranks, e);
     uint32_t n;
 
-    if (!err)
-        err = leave_out(c, k, ranks, look_alone, e);
+    if (err) /* the trainers' own fault: no engine can be left out for it */
+        return err;
+    err = leave_out(c, k, ranks, look_alone, e);
     n = k->n;
     if (!err)
         err = make_for(c, ranks, k->engines, k->n, true, &c->next_plan, e);

@@ -60,6 +60,71 @@ static struct held *list_boxes(const struct sw_compact *c, const uint32_t *set, 
     return held;
 }
 
+/* ---- can they be compared? ---- */
+
+static bool same_boxes(const struct held *a, size_t n_a, const struct held *b, size_t n_b)
+{
+    bool same = n_a == n_b;
+
+    for (size_t i = 0; same && i < n_a; i++)
+        same = box_compare(a[i].box, b[i].box) == 0;
+    return same;
+}
+
+/* `held` has the boxes of each member, one member after another; first[set]: where those of its
+ * first one begin, SW_NONE at the start. */
+static int compare_members(const struct sw_layout *l, const struct held *held, size_t n,
+    size_t *first, struct sw_error *e)
+{
+    for (size_t from = 0, to; from < n; from = to) {
+        const uint32_t set = l->set[held[from].set];
+        size_t begin = first[set], end = begin;
+
+        for (to = from + 1; to < n && held[to].set == held[from].set;)
+            to++;
+        if (begin == SIZE_MAX) {
+            first[set] = from;
+            continue;
+        }
+        while (held[end].set == held[begin].set)
+            end++;
+        if (!same_boxes(held + begin, end - begin, held + from, to - from))
+            return sw_fail(e, SW_ERR_PLAN,
+                "source tensors %s share one storage in an engine and must be compared, but "
+                "trainer ranks hold them in different boxes: declare both in the same boxes, or "
+                "only one of them",
+                sw_layout_alias_names(l, set));
+    }
+    return 0;
+}
+
+int sw_checks_possible(const struct sw_layout *l, struct sw_error *e)
+{
+    uint32_t *member; /* each of a set's entries for itself */
+    struct held *held = NULL;
+    size_t *first, n = 0;
+    int err;
+
+    if (l->n_sets == 0)
+        return 0;
+    member = calloc((size_t)l->c.n_entries + 1, sizeof(*member));
+    first = calloc((size_t)l->n_sets + 1, sizeof(*first));
+    if (member && first) {
+        for (uint32_t i = 0; i < l->c.n_entries; i++)
+            member[i] = l->set[i] == SW_NONE ? SW_NONE : i;
+        memset(first, 0xff, l->n_sets * sizeof(*first));
+        held = list_boxes(&l->c, member, &n);
+    }
+    err = held ? compare_members(l, held, n, first, e)
+               : sw_fail(e, SW_ERR_NOMEM, "no memory for alias checks");
+    free(held);
+    free(member);
+    free(first);
+    return err;
+}
+
+/* ---- the checks of a rank ---- */
+
 /* Which of its set's boxes this is. */
 static uint32_t box_number(
     const struct held *held, size_t n, uint32_t set, const struct sw_box *box)

@@ -13,4 +13,8 @@
 int sw_checks_make(const struct sw_layout *l, uint32_t rank, struct sw_alias_check **checks,
     uint32_t *n, struct sw_error *e);
 
+/* Sources that share a storage are compared box by box: SW_ERR_PLAN names those of which trainer
+ * ranks hold different boxes. There is a plan for them, but nothing would tell that they differ. */
+int sw_checks_possible(const struct sw_layout *l, struct sw_error *e);
+
 #endif

@@ -9,6 +9,7 @@
 #include "common/error.h"
 #include "trainerd/plan/build.h"
 #include "trainerd/plan/catalogue.h"
+#include "trainerd/plan/expert_maps.h"
 #include "trainerd/plan/kinds.h"
 #include "trainerd/plan/lookup.h"
 
@@ -219,6 +220,8 @@ int sw_layout_make(const struct sw_plan_rank *ranks, uint32_t n_ranks,
         b.options = *options;
     err = build(&b, ranks, n_ranks, &found, e);
     build_free(&b);
+    if (!err)
+        err = sw_expert_maps_check(targets, n_targets, e);
     if (!err)
         err = sw_compact_prove(&b.l->c, ranks, n_ranks, targets, n_targets, e);
     if (!err)
