@@ -108,6 +108,15 @@ class Formats(unittest.TestCase):
                               q.astype(ml_dtypes.float8_e4m3fn))
             self.assertLess(np.abs(dequantise(values, scales, (32, 64)) - x).max(), 0.26)
 
+    @unittest.skipUnless(ml_dtypes, "needs ml_dtypes")
+    def test_quantise_multiplies(self):
+        """By the reciprocal, as engines do: dividing by the scale rounds some values otherwise."""
+        x = np.random.default_rng(2).standard_normal((1024, 1024), np.float32)
+        values, scales = quantise(x, (1024, 1024), "fp32", "x")
+        scale = scales[0, 0]
+        self.same(values, (x * (np.float32(1) / scale)).astype(ml_dtypes.float8_e4m3fn))
+        self.assertTrue(((x / scale).astype(ml_dtypes.float8_e4m3fn).view(np.uint8) != values).any())
+
     def test_quantise_refuses(self):
         for bad in (np.nan, np.inf, -np.inf):
             x = np.zeros((2, 2), np.float32)
