@@ -193,7 +193,8 @@ static char *copy_of(const struct slow *s, size_t i, size_t *bytes)
     copy = mmap(NULL, *bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (copy == MAP_FAILED)
         abort();
-    memcpy(copy, data, used);
+    if (data)
+        memcpy(copy, data, used);
     return copy;
 }
 
