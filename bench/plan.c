@@ -279,11 +279,11 @@ static void run(const struct options *o, const struct planned *p)
 
 static void usage(FILE *f)
 {
-    fprintf(f, "usage: bench-plan --layouts=DIR --config=FILE [--only=WORD] [--rounds=N] [--write] "
+    fprintf(f, "usage: bench-plan --layouts=DIR --config=FILE [--case=NAME] [--rounds=N] [--write] "
                "[--own]\n"
                "  --layouts  folder of layout files\n"
                "  --config   Kimi-K2's config.json\n"
-               "  --only     cases with this word in their name\n"
+               "  --case     only this one\n"
                "  --rounds   medians of so many (5)\n"
                "  --write    write all programs out, too\n"
                "  --own      every engine rank declares its parameters in an array of its own\n");
@@ -292,10 +292,10 @@ static void usage(FILE *f)
 static struct options parse(int argc, char **argv)
 {
     static const struct option all[] = {{"layouts", required_argument, NULL, 'l'},
-        {"config", required_argument, NULL, 'c'}, {"only", required_argument, NULL, 'n'},
+        {"config", required_argument, NULL, 'c'}, {"case", required_argument, NULL, 'n'},
         {"rounds", required_argument, NULL, 'r'}, {"write", no_argument, NULL, 'w'},
         {"own", no_argument, NULL, 'o'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
-    struct options o = {.only = "", .rounds = 5};
+    struct options o = {.only = NULL, .rounds = 5};
     int c;
 
     while ((c = getopt_long(argc, argv, "h", all, NULL)) != -1) {
@@ -331,7 +331,7 @@ int main(int argc, char **argv)
         int status = 0;
         pid_t child;
 
-        if (!strstr(cases[i].name, o.only))
+        if (o.only && strcmp(cases[i].name, o.only) != 0)
             continue;
         fflush(stdout);
         child = fork();

@@ -66,7 +66,8 @@ void fake_greet(struct fake *f)
 
     fake_accept(f);
     ck_assert_int_eq(sw_id_random(&self.instance), 0);
-    h = sw_handshake_listen(&self, false, 1u << SW_ROLE_TRAINER | 1u << SW_ROLE_ENGINE);
+    h = sw_handshake_listen(
+        &self, false, 1u << SW_ROLE_TRAINER | 1u << SW_ROLE_ENGINE | 1u << SW_ROLE_CLIENT);
     /* What refuses is the test's affair: it sees it at the other side. */
     if (sw_channel_greet(f->c, h, sw_deadline_in(FAKE_MS), &peer, &e) == 0)
         f->peer = peer.instance;

@@ -719,6 +719,17 @@ static const struct sw_field status_fields[] = {
 };
 SCHEMA(status, sw_status, status);
 
+static const struct sw_field engines_fields[] = {
+    U64(sw_engines, Engines, request, ANY),
+};
+SCHEMA(engines, sw_engines, engines);
+
+static const struct sw_field engines_done_fields[] = {
+    U64(sw_engines_done, EnginesDone, request, ANY),
+    U32(sw_engines_done, EnginesDone, n, ANY),
+};
+SCHEMA(engines_done, sw_engines_done, engines_done);
+
 static const struct sw_field status_text_fields[] = {
     U64(sw_status_text, StatusText, request, ANY),
     BOOL(sw_status_text, StatusText, last),
@@ -772,7 +783,9 @@ SCHEMA(status_text, sw_status_text, status_text);
     X(STATUS_TEXT, status_text)                                                                    \
     X(MAXIMA_PROGRAM, maxima_program)                                                              \
     X(MAXIMA, maxima)                                                                              \
-    X(MAXIMA_DONE, rank_reply)
+    X(MAXIMA_DONE, rank_reply)                                                                     \
+    X(ENGINES, engines)                                                                            \
+    X(ENGINES_DONE, engines_done)
 
 #define SAME_NUMBER(NAME, schema)                                                                  \
     _Static_assert((int)SW_MSG_##NAME == (int)SHARDWIRE__V1__FRAME__BODY_##NAME,                   \

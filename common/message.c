@@ -84,6 +84,8 @@ static const char *const kind_names[SW_MSG_KIND_COUNT] = {
     [SW_MSG_MAXIMA_PROGRAM] = "MAXIMA_PROGRAM",
     [SW_MSG_MAXIMA] = "MAXIMA",
     [SW_MSG_MAXIMA_DONE] = "MAXIMA_DONE",
+    [SW_MSG_ENGINES] = "ENGINES",
+    [SW_MSG_ENGINES_DONE] = "ENGINES_DONE",
 };
 
 static const char *const phase_names[] = {[SW_PHASE_ARM] = "arm",

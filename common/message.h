@@ -121,6 +121,9 @@ enum sw_msg_kind {
     SW_MSG_MAXIMA_PROGRAM, /* coordinator -> trainerd */
     SW_MSG_MAXIMA,         /* trainer -> trainerd */
     SW_MSG_MAXIMA_DONE,
+    /* client -> inferd */
+    SW_MSG_ENGINES, /* ENGINE_RANK and PARAMETERS of every rank come back, then: */
+    SW_MSG_ENGINES_DONE,
     SW_MSG_KIND_COUNT
 };
 
@@ -427,6 +430,13 @@ struct sw_local_done {
 struct sw_status {
     uint64_t request;
 };
+struct sw_engines {
+    uint64_t request;
+};
+struct sw_engines_done {
+    uint64_t request;
+    uint32_t n; /* ranks that were told */
+};
 struct sw_status_text { /* JSON in parts; they are concatenated */
     uint64_t request;
     uint32_t last;
@@ -477,6 +487,8 @@ struct sw_msg {
         struct sw_local_copy local_copy;
         struct sw_local_done local_done;
         struct sw_status status;
+        struct sw_engines engines;
+        struct sw_engines_done engines_done;
         struct sw_status_text status_text;
     } u;
 };

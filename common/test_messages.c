@@ -613,6 +613,13 @@ static void make_body(struct maker *m, struct sw_msg *msg)
     case SW_MSG_STATUS:
         msg->u.status.request = a;
         break;
+    case SW_MSG_ENGINES:
+        msg->u.engines.request = a;
+        break;
+    case SW_MSG_ENGINES_DONE:
+        msg->u.engines_done.request = a;
+        msg->u.engines_done.n = target;
+        break;
     case SW_MSG_STATUS_TEXT:
         msg->u.status_text.request = a;
         msg->u.status_text.last = 1;

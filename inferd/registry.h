@@ -12,6 +12,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 #include "common/message.h"
+#include "inferd/manifest.h"
 #include "common/program.h"
 #include <shardwire/error.h>
 
@@ -100,6 +101,10 @@ int sw_registry_memory(
  */
 int sw_registry_admit(struct sw_registry *r, const struct sw_id *writer,
     const struct sw_path_open *open, uint64_t now_ns, uint64_t *session, struct sw_error *e);
+
+/* Calls for every rank that is registered, until one call says false. */
+void sw_registry_each(const struct sw_registry *r,
+    bool (*call)(const struct sw_manifest *m, uint32_t pid, void *arg), void *arg);
 
 /* For status (a new reference): each rank's engine, state, version, window, lease, bytes. */
 json_t *sw_registry_status(const struct sw_registry *r, uint64_t now_ns);

@@ -40,6 +40,16 @@ static json_t *rank_status(const struct sw_rank *k, uint64_t now_ns)
     return o;
 }
 
+void sw_registry_each(const struct sw_registry *r,
+    bool (*call)(const struct sw_manifest *m, uint32_t pid, void *arg), void *arg)
+{
+    bool more = true;
+
+    for (const struct sw_rank *k = r->ranks; k && more; k = k->next)
+        if (sw_step_registered(k->step))
+            more = call(&k->manifest, k->pid, arg);
+}
+
 json_t *sw_registry_status(const struct sw_registry *r, uint64_t now_ns)
 {
     json_t *o = json_object(), *ranks = json_array();

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Clients that ask how things are: one JSON document. */
+/* Clients that ask how things are: one JSON document; or what the engines here are. */
 #include "inferd/server_impl.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 #include "common/status.h"
 
@@ -59,12 +60,79 @@ static json_t *document(struct sw_server *s)
     return o;
 }
 
+/* ---- engines ---- */
+
+#define LISTED_BYTES (SW_SEND_QUEUE_MAX / 2) /* queued for one client */
+
+struct listing {
+    struct sw_conn *conn;
+    uint32_t n;
+    int code; /* why it ended early */
+};
+
+static bool list_parameters(struct listing *l, const struct sw_manifest *m)
+{
+    for (uint32_t first = 0, next = 0; first < m->n; first = next) {
+        struct sw_msg *msg = sw_manifest_part(m, first, &next);
+
+        if (!msg) {
+            l->code = SW_ERR_NOMEM;
+            return false;
+        }
+        memset(&msg->u.parameters.instance, 0, sizeof(msg->u.parameters.instance));
+        sw_conn_send(l->conn, msg);
+        if (sw_conn_queued(l->conn) > LISTED_BYTES) {
+            l->code = SW_ERR_LIMIT;
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Nothing that another process could pretend to be it with. */
+static bool list_rank(const struct sw_manifest *m, uint32_t pid, void *arg)
+{
+    struct listing *l = arg;
+    struct sw_msg *msg = sw_manifest_rank_message(m, pid);
+
+    if (!msg) {
+        l->code = SW_ERR_NOMEM;
+        return false;
+    }
+    memset(&msg->u.engine_rank.instance, 0, sizeof(msg->u.engine_rank.instance));
+    sw_conn_send(l->conn, msg);
+    l->n++;
+    return list_parameters(l, m);
+}
+
+static void send_engines(const struct sw_server *s, struct sw_conn *c, uint64_t request)
+{
+    struct listing l = {.conn = c};
+    struct sw_msg *msg;
+
+    sw_registry_each(s->registry, list_rank, &l);
+    msg = l.code ? NULL : sw_msg_new(SW_MSG_ENGINES_DONE);
+    if (!msg) {
+        sw_server_refuse(c, l.code ? l.code : SW_ERR_NOMEM,
+            l.code == SW_ERR_LIMIT ? "the engines here have too many parameters to be told at once"
+                                   : "inferd is out of memory");
+        return;
+    }
+    msg->u.engines_done.request = request;
+    msg->u.engines_done.n = l.n;
+    sw_conn_send(c, msg);
+}
+
+/* ---- clients ---- */
+
 static void on_message(struct sw_conn *c, struct sw_msg *msg, void *arg)
 {
     struct sw_client *client = arg;
 
     if (msg->kind == SW_MSG_STATUS)
         sw_status_send(c, msg->u.status.request, document(client->server));
+    else if (msg->kind == SW_MSG_ENGINES)
+        send_engines(client->server, c, msg->u.engines.request);
     else
         sw_server_refuse(
             c, SW_ERR_UNSUPPORTED, "inferd answers status only; ask trainerd to stage or publish");

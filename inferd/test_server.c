@@ -765,6 +765,37 @@ static json_t *status_over(uint32_t port)
     return document;
 }
 
+/* Over the UNIX socket and the control port, as often as it is asked. */
+START_TEST(engines)
+{
+    register_engine();
+    for (int i = 0; i < 2; i++) {
+        struct end client;
+
+        connect_end(&client, SW_ROLE_CLIENT, i ? sw_server_port(server) : 0);
+        for (uint64_t request = 1; request < 3; request++) {
+            struct sw_msg *msg = sw_msg_new(SW_MSG_ENGINES);
+
+            msg->u.engines.request = request;
+            sw_conn_send(client.conn, msg);
+            msg = next(&client, SW_MSG_ENGINE_RANK);
+            ck_assert_str_eq(msg->u.engine_rank.engine, "A");
+            ck_assert(sw_id_is_none(&msg->u.engine_rank.instance));
+            ck_assert_uint_eq(msg->n_fds, 0);
+            sw_msg_free(msg);
+            msg = next(&client, SW_MSG_PARAMETERS);
+            ck_assert_uint_eq(msg->u.parameters.n, msg->u.parameters.total);
+            ck_assert(sw_id_is_none(&msg->u.parameters.instance));
+            sw_msg_free(msg);
+            msg = next(&client, SW_MSG_ENGINES_DONE);
+            ck_assert(msg->u.engines_done.request == request && msg->u.engines_done.n == 1);
+            sw_msg_free(msg);
+        }
+        end_end(&client);
+    }
+}
+END_TEST
+
 START_TEST(status)
 {
     json_t *document, *rank, *traffic;
@@ -853,6 +884,7 @@ int main(void)
     tcase_add_test(tc, local_copy_until_death);
     tcase_add_test(tc, process_killed);
     tcase_add_test(tc, coordinator_comes_back);
+    tcase_add_test(tc, engines);
     tcase_add_test(tc, status);
     tcase_add_test(tc, can_not_start);
     tcase_add_test(tc, protocol_error);

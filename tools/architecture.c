@@ -25,7 +25,8 @@ static bool has_layers(const struct sw_tensor_role *r)
 }
 
 /* The way of storing that was asked for: the first, or the one with packed experts. */
-static bool stored_of(const struct lister *l, const struct sw_tensor_role *r, uint32_t tensor, uint32_t *s)
+static bool stored_of(
+    const struct lister *l, const struct sw_tensor_role *r, uint32_t tensor, uint32_t *s)
 {
     uint64_t origin[SW_MAX_DIMS];
     struct sw_stored stored;

@@ -166,12 +166,37 @@ int sw_control_open(
     return 0;
 }
 
-/* The next message of this kind; ERROR becomes an error. */
+/* The next message; ERROR becomes an error. */
+static int receive_any(
+    struct sw_control *c, uint64_t deadline, struct sw_msg **out, struct sw_error *e)
+{
+    struct sw_msg *msg;
+    int code = sw_channel_receive(c->channel, deadline, "the daemon's answer", &msg, e);
+
+    if (code)
+        return code;
+    if (msg->kind != SW_MSG_ERROR || msg->u.error.code >= 0) {
+        *out = msg;
+        return 0;
+    }
+    code = sw_fail(e, msg->u.error.code, "%s says: %s", c->name, msg->u.error.reason);
+    sw_msg_free(msg);
+    return code;
+}
+
+static int unexpected(
+    const struct sw_control *c, const struct sw_msg *msg, const char *wanted, struct sw_error *e)
+{
+    return sw_fail(e, SW_ERR_PROTOCOL, "%s sent %s instead of %s", c->name,
+        sw_msg_kind_name(msg->kind), wanted);
+}
+
+/* The next message of this kind. */
 static int receive(struct sw_control *c, enum sw_msg_kind kind, uint64_t deadline,
     struct sw_msg **out, struct sw_error *e)
 {
     struct sw_msg *msg;
-    int code = sw_channel_receive(c->channel, deadline, "the daemon's answer", &msg, e);
+    int code = receive_any(c, deadline, &msg, e);
 
     if (code)
         return code;
@@ -179,11 +204,7 @@ static int receive(struct sw_control *c, enum sw_msg_kind kind, uint64_t deadlin
         *out = msg;
         return 0;
     }
-    if (msg->kind == SW_MSG_ERROR && msg->u.error.code < 0)
-        code = sw_fail(e, msg->u.error.code, "%s says: %s", c->name, msg->u.error.reason);
-    else
-        code = sw_fail(e, SW_ERR_PROTOCOL, "%s sent %s instead of %s", c->name,
-            sw_msg_kind_name(msg->kind), sw_msg_kind_name(kind));
+    code = unexpected(c, msg, sw_msg_kind_name(kind), e);
     sw_msg_free(msg);
     return code;
 }
@@ -238,6 +259,35 @@ int sw_control_status(struct sw_control *c, char **text, struct sw_error *e)
     }
     *text = t.bytes;
     return 0;
+}
+
+int sw_control_engines(
+    struct sw_control *c, sw_control_take *take, void *arg, uint32_t *n, struct sw_error *e)
+{
+    const uint64_t deadline = sw_deadline_in(c->timeout_ms);
+    struct sw_msg *msg = sw_msg_new(SW_MSG_ENGINES);
+    bool done = false;
+    int code;
+
+    if (!msg)
+        return sw_fail(e, SW_ERR_NOMEM, "no memory for a message");
+    msg->u.engines.request = ++c->requests;
+    code = sw_channel_send(c->channel, msg, NULL, 0, deadline, e);
+    sw_msg_free(msg);
+    while (!code && !done) {
+        code = receive_any(c, deadline, &msg, e);
+        if (code)
+            break;
+        done = msg->kind == SW_MSG_ENGINES_DONE && msg->u.engines_done.request == c->requests;
+        if (done)
+            *n = msg->u.engines_done.n;
+        else if (msg->kind == SW_MSG_ENGINE_RANK || msg->kind == SW_MSG_PARAMETERS)
+            code = take(arg, msg, e);
+        else
+            code = unexpected(c, msg, "its engines", e);
+        sw_msg_free(msg);
+    }
+    return code;
 }
 
 int sw_control_publish(struct sw_control *c, uint64_t version, uint32_t timeout_ms,

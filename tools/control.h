@@ -25,6 +25,14 @@ int sw_control_open(
 /* The status document's text; the caller frees *text. */
 int sw_control_status(struct sw_control *c, char **text, struct sw_error *e);
 
+/*
+ * Asks inferd for its engines: `take` gets each ENGINE_RANK, followed by its PARAMETERS (borrowed);
+ * non-zero ends it. *n is how many ranks inferd says it told.
+ */
+typedef int sw_control_take(void *arg, const struct sw_msg *msg, struct sw_error *e);
+int sw_control_engines(
+    struct sw_control *c, sw_control_take *take, void *arg, uint32_t *n, struct sw_error *e);
+
 /* Publishes a version (0 = newest staged) and waits for the RESULT, at most timeout_ms; the caller
  * owns *result. 0 also when the result tells of a failure: see its `error`. */
 int sw_control_publish(struct sw_control *c, uint64_t version, uint32_t timeout_ms,

@@ -17,6 +17,11 @@ struct sw_model_files {
  * sw_model_files_clear. */
 int sw_model_files_read(const char *config, const char *folder, const char *layout,
     enum sw_engine_kind kind, struct sw_model_files *out, struct sw_error *e);
+
+/* The same for the text of a config.json; `name` is for messages. The text is copied. */
+int sw_model_files_make(const char *name, const char *text, const char *folder, const char *layout,
+    enum sw_engine_kind kind, struct sw_model_files *out, struct sw_error *e);
+
 void sw_model_files_clear(struct sw_model_files *m);
 
 #endif

@@ -390,7 +390,7 @@ int sw_plan_run_explain(
     free(v.marked);
     if (found)
         return 0;
-    if (sw_model_find(run->files.model, name, &stored) != SW_UNKNOWN) {
+    if (sw_model_find(run->model, name, &stored) != SW_UNKNOWN) {
         fprintf(
             out, "tensor %s: known to the layout; no trainer holds it, or it is skipped\n", name);
         return 0;

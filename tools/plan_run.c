@@ -3,21 +3,72 @@
 
 #include <inttypes.h>
 #include <stdarg.h>
+#include <string.h>
+#include "common/limits.h"
 #include "common/error.h"
 #include "trainerd/plan/compact.h"
 
 #define GB 1e9
 
+/* Live engines' own model stands for the trainers' where --model gives none. */
+static int ask_live(struct sw_plan_run *run, struct sw_error *e)
+{
+    const struct sw_plan_request *r = run->request;
+    char where[300];
+    const struct sw_control_where control = {.host = where,
+        .daemon = "inferd",
+        .secret_file = r->secret_file,
+        .group = r->group,
+        .timeout_ms = SW_CLIENT_MS};
+    int code;
+
+    snprintf(where, sizeof(where), strchr(r->engine.host, ':') ? "[%.255s]:%u" : "%.255s:%u",
+        r->engine.host, r->engine.port);
+    code = sw_plan_live_ask(&control, r->layouts, &run->live, e);
+    if (code || run->model)
+        return code;
+    if (!run->live.n_models)
+        return sw_fail(e, SW_ERR_UNSUPPORTED,
+            "the engines at %s hold whole tensors by their checkpoint names: --model must tell "
+            "what "
+            "trainers hold",
+            where);
+    run->model = run->live.models[0].model;
+    run->config = run->live.models[0].config;
+    return 0;
+}
+
+static int read_files(struct sw_plan_run *run, struct sw_error *e)
+{
+    const struct sw_plan_request *r = run->request;
+    int code = 0;
+
+    if (r->model) {
+        code = sw_model_files_read(r->model, r->layouts, r->layout,
+            r->kind ? SW_ENGINE_VLLM : SW_ENGINE_SGLANG, &run->files, e);
+        run->model = run->files.model;
+        run->config = run->files.config;
+    }
+    if (!code && r->engine.host)
+        code = ask_live(run, e);
+    return code;
+}
+
 static int make_scene(struct sw_plan_run *run, struct sw_error *e)
 {
+    const bool live = run->live.n_targets > 0;
     uint32_t block[2] = {0, 0};
     int code;
 
-    if (!sw_config_fp8(run->files.config, block))
+    if (!sw_config_fp8(run->config, block))
         block[0] = block[1] = 0;
     code = sw_plan_request_specs(run->request, block, &run->trainer, &run->engine, e);
     if (!code)
-        code = sw_scene_make(run->files.model, &run->trainer, &run->engine, &run->scene, e);
+        code = sw_scene_make(run->model, &run->trainer, live ? NULL : &run->engine, &run->scene, e);
+    if (!code && live) {
+        run->scene.targets = run->live.targets;
+        run->scene.n_targets = run->live.n_targets;
+    }
     return code;
 }
 
@@ -47,8 +98,7 @@ int sw_plan_run_make(const struct sw_plan_request *r, struct sw_plan_run *run, s
             .pcie = r->pcie_gb * GB,
             .stage = r->stage_gb * GB,
             .host = r->host_gb * GB}};
-    code = sw_model_files_read(r->model, r->layouts, r->layout,
-        r->kind ? SW_ENGINE_VLLM : SW_ENGINE_SGLANG, &run->files, e);
+    code = read_files(run, e);
     if (!code)
         code = make_scene(run, e);
     if (!code)
@@ -67,6 +117,7 @@ void sw_plan_run_clear(struct sw_plan_run *run)
     sw_writes_free(run->writes);
     sw_layout_free(run->layout);
     sw_scene_clear(&run->scene);
+    sw_plan_live_clear(&run->live);
     sw_model_files_clear(&run->files);
     run->writes = NULL;
     run->layout = NULL;

@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 #include <jansson.h>
-#include "tools/model_files.h"
+#include "tools/plan_live.h"
 #include "tools/plan_options.h"
 #include "trainerd/plan/cost.h"
 
@@ -13,10 +13,13 @@
 
 struct sw_plan_run {
     const struct sw_plan_request *request;
-    struct sw_model_files files;
+    struct sw_model_files files;  /* of --model; empty when live engines gave the model */
+    struct sw_plan_live live;     /* engines of --engine; else empty */
+    const struct sw_model *model; /* what trainers hold */
+    const struct sw_config *config;
     struct sw_trainer_spec trainer;
     struct sw_engine_spec engine; /* of made up engines */
-    struct sw_scene scene;
+    struct sw_scene scene;        /* its targets are the live ones, if there are any */
     struct sw_layout *layout;
     struct sw_writes *writes;
     struct sw_plan_notes notes;

@@ -76,10 +76,18 @@ static void print_scene(const struct sw_plan_run *run, FILE *out)
     const struct sw_engine_spec *e = &run->engine;
     const struct sw_cost *c = &run->cost;
 
-    fprintf(out, "%s: layout for %s\n", run->request->model,
-        sw_config_architecture(run->files.config, 0));
+    const char *architecture = sw_config_architecture(run->config, 0);
+
+    fprintf(out, "%s: layout for %s\n",
+        run->request->model ? run->request->model : run->request->engine.host,
+        architecture ? architecture : "?");
     fprintf(out, "  trainers   %u ranks on %u hosts (tp %u, pp %u, ep %u); a rank holds %s\n",
         c->n_ranks, c->n_source_hosts, t->tp, t->pp, t->ep, holds[t->holds]);
+    if (run->live.n_targets) {
+        fprintf(out, "  engines    %u ranks, as registered with the inferd at %s\n", c->n_targets,
+            run->request->engine.host);
+        return;
+    }
     fprintf(out, "  engines    %u of %s, %u ranks on %u hosts (tp %u, ep %u, pp %u, dp %u)",
         e->engines, sw_engine_kind_name(e->kind), c->n_targets, c->n_target_hosts, e->tp, e->ep,
         e->pp, e->dp);

@@ -269,7 +269,9 @@ class Rank:
         if chosen is None:
             count = Place.divide("experts", experts, size)
             return list(range(rank * count, (rank + 1) * count))
-        slots = chosen[layer] if isinstance(chosen, dict) else chosen
+        slots = chosen.get(layer, ()) if isinstance(chosen, dict) else chosen
+        if not slots:
+            raise Refused(f"expert map: nothing for layer {layer}")
         if not all(0 <= expert < experts for expert in slots):
             raise Refused(f"expert map of layer {layer}: not below {experts}: {slots}")
         return list(slots)

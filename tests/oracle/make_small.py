@@ -88,7 +88,7 @@ SMALL = {
     "glm4-moe-norms": {
         **GLM_HEAD, **ROUTED, "architectures": ["Glm4MoeForCausalLM"], "model_type": "glm4_moe",
         "hidden_size": 256, "intermediate_size": 768, "moe_intermediate_size": 128,
-        "num_hidden_layers": 2, "num_attention_heads": 8, "num_key_value_heads": 4,
+        "num_hidden_layers": 3, "num_attention_heads": 8, "num_key_value_heads": 4,
         "attention_bias": True, "use_qk_norm": True, "n_routed_experts": 4,
         "num_nextn_predict_layers": 0, "vocab_size": 200},
     "glm4-moe-lite": {

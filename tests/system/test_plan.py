@@ -9,7 +9,7 @@ import tempfile
 import unittest
 import xml.etree.ElementTree as ElementTree
 
-from harness import CONFIGS, ROOT, TIMEOUT, binary
+from harness import CONFIGS, ROOT, TIMEOUT, ClusterTest, binary, free_port
 
 LAYOUTS = os.path.join(ROOT, "layouts")
 QWEN = os.path.join(CONFIGS, "Qwen3-30B-A3B.json")
@@ -201,6 +201,44 @@ class Refused(Folder):
     def test_usage(self):
         for options in (["--tp=0"], ["--holds=nothing"], ["--no-such-option"], ["operand"]):
             self.refused(".", *options, status=2)
+
+
+class Live(ClusterTest):
+    """Engines that an inferd has, instead of made up ones."""
+
+    def start(self):
+        self.port = free_port()
+        self.cluster.start_trainerd()
+        self.cluster.start_inferd(port=self.port)
+        folder = os.path.join(self.cluster.folder, "model")
+        os.makedirs(folder)
+        self.config = os.path.join(folder, "config.json")
+        shutil.copy(os.path.join(CONFIGS, "small", "qwen3-moe.json"), self.config)
+        return folder
+
+    def plan(self, *options, expect=0):
+        command = [binary("shardctl"), "plan", f"--layouts={LAYOUTS}", f"--engine=127.0.0.1:{self.port}",
+                   f"--group={self.cluster.group}", "--trainers=4", "--holds=fsdp", *options]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+        self.assertEqual(done.returncode, expect, done.stderr)
+        return done.stdout if expect == 0 else done.stderr
+
+    def test_as_made_up(self):
+        folder = self.start()
+        self.cluster.start_world(folder, 4, layout="auto", layouts=LAYOUTS, tp=4, ep=2)
+        live = json.loads(self.plan("--json"))
+        offline = json.loads(plan("--json", "--trainers=4", "--holds=fsdp", "--tp=4", "--ep=2",
+                                  model=self.config))
+        self.assertEqual(live["totals"], offline["totals"])
+        self.assertEqual(live["pairs_of_rank_target_bytes"], offline["pairs_of_rank_target_bytes"])
+        self.assertIn("as registered with the inferd", self.plan())
+        self.assertIn("engine rank 3", self.plan("--explain=model.layers.1.mlp.experts.w13_weight"))
+
+    def test_nobody_there(self):
+        self.start()
+        self.assertIn("no engine rank is registered", self.plan(expect=1))
+        self.cluster.inferd.kill()
+        self.assertIn("127.0.0.1", self.plan(expect=1))
 
 
 if __name__ == "__main__":

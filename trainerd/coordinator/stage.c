@@ -149,7 +149,8 @@ static void give_up(struct sw_coordinator *c, struct update *u, uint32_t rank,
         answer_waiting_ranks(c, u, e);
     if (stage >= STAGE_STAGING)
         sw_coord_each_trainerd(c, send_abort, &a);
-    sw_coord_layout_drop(c);
+    if (u == c->begin) /* a staged one that is replaced has none of its own */
+        sw_coord_layout_drop(c);
     if (stage == STAGE_PLANNING)
         sw_coord_layout_lost(c);
     c->begin = u == c->begin ? NULL : c->begin;

@@ -63,6 +63,19 @@ START_TEST(a_version_reaches_one_engine)
 }
 END_TEST
 
+/* What was staged gives way, but not the layout that was made for what comes. */
+START_TEST(a_new_layout_replaces_a_staged_version)
+{
+    go_staged();
+    talk_steps(t, (const struct step[]){{"sources t1 0 1 b:4,a:8", "t1 SOURCES_DONE 0 v0"},
+                      {"begin t1 0 2", "persist 2"},
+                      {"persisted 2", "log 3 version 1 is given up while staged*\n"
+                                      "t1 ABORT -1 v1 *\n"
+                                      "t1 LOAD_PROGRAM e2 r0 tiles 0+2/2"},
+                      {"plan t1 2", "t1 BEGIN_DONE 0 v2 e2"}, {NULL, NULL}});
+}
+END_TEST
+
 /* From publish to the result, on one engine of one rank. */
 static void publish_to_a(const char *version, const char *epochs, bool new_epoch)
 {
@@ -594,6 +607,7 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {a_version_reaches_one_engine,
+        a_new_layout_replaces_a_staged_version,
         later_versions_keep_their_epochs_until_something_changes, two_trainer_ranks_and_two_engines,
         version_numbers, version_0_asks_for_the_next,
         an_engine_with_a_newer_version_never_goes_back, ranks_that_disagree_on_the_version,

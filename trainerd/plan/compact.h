@@ -61,7 +61,7 @@ struct sw_cell {
     uint64_t bytes;    /* final */
 };
 
-struct sw_split { /* for slabs of equal box lengths and format */
+struct sw_split {      /* for slabs of equal box lengths and format */
     uint32_t first, n; /* in sw_compact.cells, in the order of their boxes; a rank may come twice */
 };
 

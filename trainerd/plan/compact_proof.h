@@ -52,6 +52,7 @@ int sw_proof_no_memory(struct sw_error *e);
 
 #if defined(__clang_analyzer__) && !defined(SW_PROOF_IMPLEMENTATION)
 #define sw_proof_wrong(e, ...) ((void)sw_proof_wrong(e, __VA_ARGS__), SW_ERR_PLAN)
+#define sw_proof_no_memory(e) ((void)sw_proof_no_memory(e), SW_ERR_NOMEM)
 #endif
 
 #endif

@@ -6,6 +6,7 @@
  */
 #include "trainerd/plan/extents.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -78,6 +79,7 @@ static int add(
         return too_many(w, e);
     if (x->n == x->size && grow(w, x, e))
         return SW_ERR_NOMEM;
+    assert(x->items);
     x->unsorted = x->unsorted || (x->n && before(extent, &x->items[x->n - 1]));
     x->items[x->n++] = *extent;
     return 0;

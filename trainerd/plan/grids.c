@@ -102,7 +102,7 @@ const struct sw_box *sw_grid_held(const struct sw_compact *c, uint32_t entry, ui
 
 struct classes { /* while they are found */
     const struct sw_compact *c;
-    struct sw_grids *g;
+    struct sw_grids g;
     uint32_t *key;        /* by format: a number for its blocks; SW_NONE: not FP8 */
     uint32_t *first;      /* by entry, and one more: its slabs in g->uses */
     uint32_t *item_class; /* by item, in the order of entries */
@@ -167,7 +167,7 @@ static int slab_compare_r(const void *a, const void *b, void *arg)
 static void sort_slabs(struct classes *k, uint32_t n_uses)
 {
     const struct sw_compact *c = k->c;
-    uint32_t *uses = k->g->uses;
+    uint32_t *uses = k->g.uses;
 
     for (uint32_t i = 0; i < c->n_slabs; i++)
         if (slab_key(k, i) != SW_NONE)
@@ -214,52 +214,52 @@ static bool same_class(
         memcmp(a->shape, b->shape, sizeof(a->shape)) != 0)
         return false;
     for (uint32_t i = 0; i < n; i++)
-        if (slab_compare(k, k->g->uses[class->first_use + i], uses[i]))
+        if (slab_compare(k, k->g.uses[class->first_use + i], uses[i]))
             return false;
     return true;
 }
 
 static uint32_t find_class(struct classes *k, uint32_t first, uint32_t n)
 {
-    const uint32_t *uses = k->g->uses + first;
+    const uint32_t *uses = k->g.uses + first;
     const struct sw_format *f = &k->c->formats[k->c->slabs[uses[0]].format];
     uint32_t at = (uint32_t)hash_uses(k, uses, n) & k->mask;
 
     for (; k->table[at]; at = (at + 1) & k->mask)
-        if (same_class(k, &k->g->classes[k->table[at] - 1], uses, n))
+        if (same_class(k, &k->g.classes[k->table[at] - 1], uses, n))
             return k->table[at] - 1;
-    k->g->classes[k->g->n_classes] = (struct sw_grid_class){.entry = k->c->slabs[uses[0]].source,
+    k->g.classes[k->g.n_classes] = (struct sw_grid_class){.entry = k->c->slabs[uses[0]].source,
         .block = {f->block[0], f->block[1]},
         .scale = f->scale,
         .first_use = first,
         .n_uses = n};
-    k->table[at] = ++k->g->n_classes;
-    return k->g->n_classes - 1;
+    k->table[at] = ++k->g.n_classes;
+    return k->g.n_classes - 1;
 }
 
 /* Items in the order of entries, and their classes. */
 static void find_items(struct classes *k, uint32_t n_uses)
 {
     for (uint32_t i = 0, n; i < n_uses; i += n) {
-        const uint32_t slab = k->g->uses[i];
+        const uint32_t slab = k->g.uses[i];
         const struct sw_slab *s = &k->c->slabs[slab];
 
         for (n = 1; i + n < n_uses; n++) {
-            const uint32_t other = k->g->uses[i + n];
+            const uint32_t other = k->g.uses[i + n];
 
             if (k->c->slabs[other].source != s->source || slab_key(k, other) != slab_key(k, slab))
                 break;
         }
-        k->item_start[k->g->n_items] = i;
-        k->item_class[k->g->n_items] = find_class(k, i, n);
-        k->g->classes[k->item_class[k->g->n_items++]].n_items++;
+        k->item_start[k->g.n_items] = i;
+        k->item_class[k->g.n_items] = find_class(k, i, n);
+        k->g.classes[k->item_class[k->g.n_items++]].n_items++;
     }
-    k->item_start[k->g->n_items] = n_uses;
+    k->item_start[k->g.n_items] = n_uses;
 }
 
 static void place_items(struct classes *k)
 {
-    struct sw_grids *g = k->g;
+    struct sw_grids *g = &k->g;
     uint32_t at = 0;
 
     for (uint32_t i = 0; i < g->n_classes; i++) {
@@ -279,7 +279,7 @@ static void place_items(struct classes *k)
 
 static int find_classes(struct classes *k, uint32_t n, struct sw_error *e)
 {
-    struct sw_grids *g = k->g;
+    struct sw_grids *g = &k->g;
 
     k->mask = 15;
     while (k->mask < 2 * (uint64_t)n && k->mask < UINT32_MAX / 2)
@@ -302,14 +302,15 @@ static int find_classes(struct classes *k, uint32_t n, struct sw_error *e)
 
 int sw_grids_make(const struct sw_compact *c, struct sw_grids *out, struct sw_error *e)
 {
-    struct sw_grids g = {.item_of = malloc(((size_t)c->n_slabs + 1) * sizeof(*g.item_of))};
-    struct classes k = {.c = c, .g = &g, .key = calloc((size_t)c->n_formats + 1, sizeof(*k.key))};
+    struct classes k = {.c = c, .key = calloc((size_t)c->n_formats + 1, sizeof(*k.key))};
     uint32_t n = 0;
-    int err = g.item_of && k.key ? number_keys(&k, e)
-                                 : sw_fail(e, SW_ERR_NOMEM, "no memory for the blocks of a plan");
+    int err;
 
+    k.g.item_of = malloc(((size_t)c->n_slabs + 1) * sizeof(*k.g.item_of));
+    err = k.g.item_of && k.key ? number_keys(&k, e)
+                               : sw_fail(e, SW_ERR_NOMEM, "no memory for the blocks of a plan");
     for (uint32_t i = 0; !err && i < c->n_slabs; i++) {
-        g.item_of[i] = SW_NONE;
+        k.g.item_of[i] = SW_NONE;
         n += slab_key(&k, i) != SW_NONE;
     }
     if (!err && n)
@@ -320,10 +321,10 @@ int sw_grids_make(const struct sw_compact *c, struct sw_grids *out, struct sw_er
     free(k.item_start);
     free(k.table);
     if (err) {
-        sw_grids_free(&g);
+        sw_grids_free(&k.g);
         return err;
     }
-    *out = g;
+    *out = k.g;
     return 0;
 }
 

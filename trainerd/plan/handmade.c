@@ -12,7 +12,7 @@ static const uint32_t blocks[2] = {4, 3};
 uint64_t hand_random(struct hand *h, uint64_t below)
 {
     h->random = h->random * 6364136223846793005u + 1442695040888963407u;
-    return (h->random >> 33) % below;
+    return below ? (h->random >> 33) % below : 0;
 }
 
 static uint64_t block_length(uint32_t ndim, uint32_t d)

@@ -124,8 +124,9 @@ static bool same_pattern(const void *arg, uint32_t item, const void *key)
     const struct sw_compact *c = arg;
     const struct sw_holders *a = &c->holders[item], *b = key;
 
-    return a->n == b->n && !memcmp(c->holder_items + a->first, c->holder_items + b->first,
-                               a->n * sizeof(*c->holder_items));
+    return a->n == b->n &&
+           (a->n == 0 || !memcmp(c->holder_items + a->first, c->holder_items + b->first,
+                             a->n * sizeof(*c->holder_items)));
 }
 
 /* Keeps what was added from `first` on as a pattern, unless there is an equal one. */

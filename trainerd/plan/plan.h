@@ -48,8 +48,8 @@ struct sw_source_list {
 
 struct sw_plan_rank { /* a trainer rank */
     uint32_t rank;
-    uint32_t host, nic;   /* numbers of its training host, and of the NIC there; for balance */
-    uint32_t mesh;        /* mesh group: staged in this order */
+    uint32_t host, nic; /* numbers of its training host, and of the NIC there; for balance */
+    uint32_t mesh;      /* mesh group: staged in this order */
     const struct sw_source_list *list; /* may be shared with other ranks */
     const struct sw_box *boxes;        /* by group: what this rank holds (len 0: nothing) */
 };
@@ -58,9 +58,9 @@ struct sw_plan_target { /* an engine rank */
     uint32_t target;
     const char *engine;
     uint32_t engine_rank;
-    uint32_t host, nic; /* numbers of its inference host, and of the NIC there */
-    const struct sw_model *model;          /* NULL = identity */
-    const struct sw_placement *placement;  /* NULL with identity */
+    uint32_t host, nic;                   /* numbers of its inference host, and of the NIC there */
+    const struct sw_model *model;         /* NULL = identity */
+    const struct sw_placement *placement; /* NULL with identity */
     uint32_t n_regions;
     const uint64_t *region_bytes;
     uint32_t n_parameters;
@@ -93,10 +93,9 @@ int sw_fold_ranks(
 /* ---- what comes out ---- */
 
 struct sw_load_plan { /* of one trainer rank, written out */
-    uint32_t rank;
     uint64_t replica_bytes;
     uint64_t n_maxima; /* block maxima that this rank shares with others (floats) */
-    uint32_t n_templates, n_loads, n_grids, n_checks, n_tiles;
+    uint32_t rank, n_templates, n_loads, n_grids, n_checks, n_tiles;
     struct sw_load_template *templates;
     struct sw_load *loads;
     struct sw_grid *grids;
@@ -122,7 +121,7 @@ struct sw_write_plan { /* of one (trainer rank, target), written out */
 void sw_write_plan_clear(struct sw_write_plan *p);
 
 struct sw_plan_notes { /* what a person may want to know */
-    uint32_t unused; /* sources that no engine wants, draft layers and skipped ones not counted */
+    uint32_t unused;   /* sources that no engine wants, draft layers and skipped ones not counted */
     char unused_names[256];
     uint32_t derived; /* declared parameters that the engine makes itself */
 };

@@ -172,7 +172,7 @@ static uint64_t compare(struct sw_proof_origin *origin, uint64_t bit,
     const struct sw_proof_value *fill, uint64_t position, const char **why)
 {
     const struct sw_proof_piece *piece;
-    uint64_t at[SW_MAX_DIMS], in[SW_MAX_DIMS];
+    uint64_t at[SW_MAX_DIMS] = {0}, in[SW_MAX_DIMS] = {0};
 
     if (origin->unknown) {
         *why = "is read from another tensor";

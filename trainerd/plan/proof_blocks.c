@@ -190,7 +190,7 @@ int sw_proof_blocks(struct sw_proof *p, struct sw_error *e)
     int err = alone && first && slabs ? 0 : sw_proof_no_memory(e);
 
     for (uint32_t i = 0; !err && i < p->classes.n; i++) {
-        const struct sw_slab *s = &c->slabs[p->classes.items[i].slab];
+        const struct sw_slab *s = &c->slabs[p->classes.first[i]];
 
         alone[i] = !is_fp8(c, s) || needs_nobody(c, s);
         all_alone = all_alone && alone[i];

@@ -195,6 +195,15 @@ static int check_list(struct held *h, uint32_t l, struct sw_error *e)
     return err;
 }
 
+static uint32_t find_tally(const struct list *list, uint32_t pattern)
+{
+    const struct tally key = {pattern, 0};
+    const struct tally *found =
+        list->n ? bsearch(&key, list->tallies, list->n, sizeof(key), tally_compare) : NULL;
+
+    return found ? found->n : 0;
+}
+
 /* Every tensor with a pattern is in the list of each rank that the pattern has. */
 static int check_patterns(const struct held *h, struct sw_error *e)
 {
@@ -208,13 +217,11 @@ static int check_patterns(const struct held *h, struct sw_error *e)
 
         for (uint32_t k = c->holders[i].first; k < c->holders[i].first + c->holders[i].n; k++) {
             const uint32_t l = h->list_of[c->holder_items[k].rank];
-            const struct tally key = {i, 0}, *found;
 
             if (l == before || h->tally[i] == 0)
                 continue;
             before = l;
-            found = bsearch(&key, h->lists[l].tallies, h->lists[l].n, sizeof(key), tally_compare);
-            if (!found || found->n != h->tally[i])
+            if (find_tally(&h->lists[l], i) != h->tally[i])
                 return sw_proof_wrong(e,
                     "rank %u does not hold all of the tensors that the plan "
                     "says",
@@ -294,7 +301,7 @@ int sw_proof_held(struct sw_proof *p, struct sw_error *e)
     if (!err)
         err = check_lists(p, e);
     for (uint32_t i = 0; !err && i < p->classes.n; i++)
-        if (p->c->slabs[p->classes.items[i].slab].source != SW_NONE)
-            err = check_cells(p, p->classes.items[i].slab, e);
+        if (p->c->slabs[p->classes.first[i]].source != SW_NONE)
+            err = check_cells(p, p->classes.first[i], e);
     return err;
 }

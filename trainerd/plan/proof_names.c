@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "trainerd/plan/proof_names.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,6 +73,7 @@ static int number_names(
 
     for (uint64_t i = 0; !err && i < total; i++) {
         const struct named *x = &all[i];
+        struct sw_proof_list *l;
         const bool again = i && !strcmp(x->tensor->name, all[i - 1].tensor->name);
 
         if (again && (x->list == all[i - 1].list || !same_tensor(x->tensor, all[i - 1].tensor)))
@@ -81,8 +83,10 @@ static int number_names(
                 x->tensor->name);
         if (!again)
             n->items[n->n++] = x->tensor;
-        n->lists[x->list].name[x->number] = n->n - 1;
-        n->lists[x->list].by_name[used[x->list]++] = x->number;
+        l = &n->lists[x->list];
+        assert(l->name && l->by_name);
+        l->name[x->number] = n->n - 1;
+        l->by_name[used[x->list]++] = x->number;
     }
     free(used);
     return err;

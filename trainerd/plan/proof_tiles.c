@@ -85,7 +85,7 @@ static int check_splits(const struct sw_proof *p, struct sw_error *e)
     if (!proven || !scratch)
         err = sw_proof_no_memory(e);
     for (uint32_t i = 0; !err && i < p->classes.n; i++) {
-        const uint32_t slab = p->classes.items[i].slab;
+        const uint32_t slab = p->classes.first[i];
         uint32_t *before = &proven[c->slabs[slab].split];
 
         if (*before && split_alike(c, &c->slabs[*before - 1], &c->slabs[slab]))

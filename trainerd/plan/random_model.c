@@ -117,11 +117,9 @@ uint8_t value_quantise(float v, float scale)
 
 /* ---- the checkpoint ---- */
 
-static const char *const names[R_COUNT] = {"embed.weight", "head.weight", "l.%u.norm.weight",
-    "l.%u.q.weight", "l.%u.k.weight", "l.%u.v.weight", "l.%u.q.bias", "l.%u.o.weight",
-    "l.%u.kva.weight", "l.%u.gate.weight", "l.%u.up.weight", "l.%u.down.weight",
-    "l.%u.router.weight", "l.%u.correction", "l.%u.e.%u.gate", "l.%u.e.%u.up", "l.%u.e.%u.down",
-    "l.%u.s.gate", "l.%u.s.up", "l.%u.s.down"};
+static const char *const words[R_COUNT] = {"embed.weight", "head.weight", "norm.weight", "q.weight",
+    "k.weight", "v.weight", "q.bias", "o.weight", "kva.weight", "gate.weight", "up.weight",
+    "down.weight", "router.weight", "correction", "gate", "up", "down", "s.gate", "s.up", "s.down"};
 
 static bool is_vector(uint32_t role)
 {
@@ -181,21 +179,23 @@ static struct stored *add_scales(struct random_model *m, struct stored *s)
     return scales;
 }
 
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
 static void add_role(struct random_model *m, uint32_t role, uint32_t layer, uint32_t expert)
 {
     char name[48];
     struct stored *s;
 
-    snprintf(name, sizeof(name), names[role], layer, expert);
+    if (role <= R_HEAD)
+        snprintf(name, sizeof(name), "%s", words[role]);
+    else if (is_expert(role))
+        snprintf(name, sizeof(name), "l.%u.e.%u.%s", layer, expert, words[role]);
+    else
+        snprintf(name, sizeof(name), "l.%u.%s", layer, words[role]);
     s = add(m, name, role, role == R_CORRECTION ? SW_F32 : m->dtype);
     shape(s, is_vector(role) ? 1 : 2, m->rows[role], m->columns[role], 0);
     m->where[role][layer][expert].stored = s;
     if (is_quantised(role))
         m->where[role][layer][expert].scales = add_scales(m, s);
 }
-#pragma GCC diagnostic pop
 
 /* Experts as one tensor: gate above up for each, and down. */
 static void add_packed(struct random_model *m, uint32_t layer)

@@ -102,7 +102,7 @@ static uint64_t block_of(
     const struct view *v, const struct sw_grid *g, const struct grid *grid, const uint64_t *element)
 {
     const struct sw_box *box = box_of(v, g->source);
-    uint64_t at[SW_MAX_DIMS];
+    uint64_t at[SW_MAX_DIMS] = {0};
 
     for (uint32_t d = 0; d < box->ndim; d++)
         at[d] = element[d] / side(g, box->ndim, d) - box->lo[d] / side(g, box->ndim, d);
@@ -141,7 +141,7 @@ static void measure(const struct view *v, const struct sw_grid *g, struct grid *
     if (empty(box->ndim, box->len))
         return;
     do {
-        uint64_t at[SW_MAX_DIMS];
+        uint64_t at[SW_MAX_DIMS] = {0};
         float *max;
 
         for (uint32_t d = 0; d < box->ndim; d++)
@@ -201,7 +201,7 @@ static void load_bits(const struct view *v, const struct sw_load *load,
     random_must(t->transform == SW_TRANSFORM_COPY);
     random_must(t->dst_stride[last] == 0);
     do {
-        uint64_t at[SW_MAX_DIMS], dst = base;
+        uint64_t at[SW_MAX_DIMS] = {0}, dst = base;
 
         for (uint32_t d = 0; d < t->ndim; d++) {
             at[d] = box->lo[d] + t->lo[d] + i[d];
@@ -212,36 +212,35 @@ static void load_bits(const struct view *v, const struct sw_load *load,
     } while (next(last, t->len, i));
 }
 
-static void load_element(const struct view *v, const struct sw_load *load,
-    const struct sw_load_template *t, const struct grid *grids, const uint64_t *i, uint64_t dst)
+/* The scale of a block of the load's grid. */
+static float scale_of(
+    const struct view *v, const struct sw_load *load, const struct grid *grids, uint64_t block)
 {
-    const uint64_t size = sw_dtype_bits(t->dst_dtype) / 8;
-    struct run_memory *replica = &v->run->replicas[v->rank];
-    const struct sw_grid *g;
-    const struct sw_box *box;
-    const struct sw_plan_tensor *tensor;
-    uint64_t at[SW_MAX_DIMS];
-    const uint8_t *from;
-    uint8_t out[16] = {0};
+    const struct sw_load_plan *p = &v->run->loads[v->rank];
 
-    if (t->transform == SW_TRANSFORM_ZERO) {
-        random_must(load->source == UINT32_MAX);
-        memory_write(replica, dst, out, size);
-        return;
-    }
-    box = box_of(v, load->source);
-    tensor = tensor_of(v, load->source);
-    g = load->grid == UINT32_MAX ? NULL : &v->run->loads[v->rank].grids[load->grid];
-    random_must(t->src_dtype == tensor->dtype);
-    if (t->transform == SW_TRANSFORM_FP8_SCALES) {
-        for (uint32_t d = 0; d < t->ndim; d++)
-            at[d] = t->lo[d] + i[d];
-        value_write_scale(t->dst_dtype, out,
-            value_scale(
-                g->scale, grids[load->grid].maxima[dense(t->ndim, grids[load->grid].shape, at)]));
-        memory_write(replica, dst, out, size);
-        return;
-    }
+    random_must(load->grid < p->n_grids && p->grids[load->grid].source == load->source);
+    return value_scale(p->grids[load->grid].scale, grids[load->grid].maxima[block]);
+}
+
+static void load_scale(const struct view *v, const struct sw_load *load,
+    const struct sw_load_template *t, const struct grid *grids, const uint64_t *i, uint8_t *out)
+{
+    uint64_t at[SW_MAX_DIMS] = {0};
+
+    for (uint32_t d = 0; d < t->ndim; d++)
+        at[d] = t->lo[d] + i[d];
+    value_write_scale(
+        t->dst_dtype, out, scale_of(v, load, grids, dense(t->ndim, grids[load->grid].shape, at)));
+}
+
+static void load_value(const struct view *v, const struct sw_load *load,
+    const struct sw_load_template *t, const struct grid *grids, const uint64_t *i, uint8_t *out)
+{
+    const struct sw_box *box = box_of(v, load->source);
+    const struct sw_plan_tensor *tensor = tensor_of(v, load->source);
+    uint64_t at[SW_MAX_DIMS] = {0};
+    const uint8_t *from;
+
     for (uint32_t d = 0; d < t->ndim; d++) {
         random_must(t->lo[d] + i[d] < box->len[d]);
         at[d] = box->lo[d] + t->lo[d] + i[d];
@@ -249,14 +248,30 @@ static void load_element(const struct view *v, const struct sw_load *load,
     from = v->values(v->arg, tensor->name) +
            dense(tensor->ndim, tensor->shape, at) * (sw_dtype_bits(t->src_dtype) / 8);
     if (t->transform == SW_TRANSFORM_COPY)
-        memcpy(out, from, size);
+        memcpy(out, from, sw_dtype_bits(t->dst_dtype) / 8);
     else if (t->transform == SW_TRANSFORM_CAST)
         value_write(t->dst_dtype, out, value_read(t->src_dtype, from));
     else
         out[0] = value_quantise(value_read(t->src_dtype, from),
-            value_scale(
-                g->scale, grids[load->grid].maxima[block_of(v, g, &grids[load->grid], at)]));
-    memory_write(replica, dst, out, size);
+            scale_of(v, load, grids,
+                block_of(v, &v->run->loads[v->rank].grids[load->grid], &grids[load->grid], at)));
+}
+
+static void load_element(const struct view *v, const struct sw_load *load,
+    const struct sw_load_template *t, const struct grid *grids, const uint64_t *i, uint64_t dst)
+{
+    uint8_t out[16] = {0};
+
+    if (t->transform == SW_TRANSFORM_ZERO) {
+        random_must(load->source == UINT32_MAX);
+    } else {
+        random_must(t->src_dtype == tensor_of(v, load->source)->dtype);
+        if (t->transform == SW_TRANSFORM_FP8_SCALES)
+            load_scale(v, load, t, grids, i, out);
+        else
+            load_value(v, load, t, grids, i, out);
+    }
+    memory_write(&v->run->replicas[v->rank], dst, out, sw_dtype_bits(t->dst_dtype) / 8);
 }
 
 static void run_load(const struct view *v, const struct sw_load *load, const struct grid *grids)
@@ -306,6 +321,7 @@ static void run_loads(const struct view *first, const struct sw_layout *l)
 
         for (uint32_t i = 0; i < p->n_loads; i++)
             run_load(&v, &p->loads[i], grids[v.rank]);
+        random_must(grids[v.rank] != NULL);
         for (uint32_t i = 0; i < p->n_grids; i++)
             if (!p->grids[i].shared)
                 free(grids[v.rank][i].maxima);

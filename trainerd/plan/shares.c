@@ -4,6 +4,7 @@
  * the blocks that local ranks touch are cut where the set of ranks that share them changes; within
  * a part all blocks have equal members, and lie in runs in each member's maxima.
  */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -94,9 +95,10 @@ static int make_room(struct writer *w, uint32_t members, struct sw_error *e)
 static void add_share(struct writer *w, uint64_t count, uint32_t n)
 {
     struct sw_share *last = w->out.n ? &w->out.items[w->out.n - 1] : NULL;
-    const struct sw_share_member *m = w->out.members + w->out.n_members;
+    const struct sw_share_member *m = &w->out.members[w->out.n_members];
     bool joins = last && last->n_members == n;
 
+    assert(w->out.items);
     for (uint32_t i = 0; joins && i < n; i++) {
         const struct sw_share_member *before = &w->out.members[last->first_member + i];
 

@@ -55,12 +55,12 @@ static bool grow_slots(struct table *t, uint32_t n)
 static bool grow_classes(struct table *t, struct sw_slab_classes *s)
 {
     const uint32_t size = t->classes_size ? 2 * t->classes_size : 512;
-    struct sw_slab_class *items = realloc(s->items, size * sizeof(*items));
+    uint32_t *first = realloc(s->first, size * sizeof(*first));
     struct key *keys;
 
-    if (!items)
+    if (!first)
         return false;
-    s->items = items;
+    s->first = first;
     keys = realloc(t->keys, size * sizeof(*keys));
     if (!keys)
         return false;
@@ -82,7 +82,7 @@ static uint32_t find(struct table *t, struct sw_slab_classes *s, const struct ke
         if (!memcmp(&t->keys[t->slots[at] - 1], k, sizeof(*k)))
             return t->slots[at] - 1;
     t->keys[s->n] = *k;
-    s->items[s->n] = (struct sw_slab_class){slab, 0};
+    s->first[s->n] = slab;
     t->slots[at] = ++s->n;
     return s->n - 1;
 }
@@ -99,8 +99,6 @@ int sw_slab_classes_make(
 
         s.of[i] = find(&t, &s, &k, i);
         able = s.of[i] != SW_NONE;
-        if (able)
-            s.items[s.of[i]].n++;
     }
     free(t.slots);
     free(t.keys);
@@ -114,7 +112,7 @@ int sw_slab_classes_make(
 
 void sw_slab_classes_clear(struct sw_slab_classes *s)
 {
-    free(s->items);
+    free(s->first);
     free(s->of);
     *s = (struct sw_slab_classes){0};
 }

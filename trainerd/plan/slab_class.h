@@ -9,15 +9,10 @@
 
 #include "trainerd/plan/compact.h"
 
-struct sw_slab_class {
-    uint32_t slab; /* the first of them */
-    uint32_t n;
-};
-
 struct sw_slab_classes {
     uint32_t n;
-    struct sw_slab_class *items;
-    uint32_t *of; /* by slab */
+    uint32_t *first; /* slab, by class */
+    uint32_t *of;    /* by slab */
 };
 
 /* Indices in the slabs must be good. Caller frees with sw_slab_classes_clear. */

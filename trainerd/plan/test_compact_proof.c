@@ -904,7 +904,6 @@ END_TEST
 /* Against painting cells one by one. */
 START_TEST(random_boxes_are_judged_as_by_painting)
 {
-    srand(7);
     for (int round = 0; round < 3000; round++) {
         const uint64_t shape[] = {4, 5};
         struct sw_box b[6], region = box2(rand() % 3, rand() % 4, 1 + rand() % 2, 1 + rand() % 2);

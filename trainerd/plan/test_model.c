@@ -108,6 +108,10 @@ START_TEST(optional_is_said_of_each)
     for (uint32_t i = 0; i < 4; i++)
         ck_assert_int_eq(sw_model_optional(m, r->first_tensor + i), i % 2);
     ck_assert(!sw_model_role(m, 1)->optional);
+    teardown();
+    make_small(test_small_config);
+    ck_assert(sw_model_role(m, role("head"))->optional);
+    ck_assert(!sw_model_role(m, role("norm"))->optional);
 }
 END_TEST
 
@@ -164,8 +168,7 @@ static void check_located(uint32_t tensor, uint32_t way, const char *name, const
     sw_model_stored_name(m, stored, found);
     ck_assert_str_eq(found, name);
     sw_model_stored_get(m, stored, &s);
-    for (uint32_t d = 0; d < s.ndim; d++)
-        ck_assert_uint_eq(at[d], origin[d]);
+    ck_assert(memcmp(at, origin, s.ndim * sizeof(*at)) == 0);
 }
 
 START_TEST(tensors_lie_alone_or_in_packed_ones)
@@ -173,7 +176,7 @@ START_TEST(tensors_lie_alone_or_in_packed_ones)
     const uint64_t none[2] = {0, 0}, packed[3] = {5, 32, 0};
     const struct sw_tensor_role *r;
     struct sw_stored s;
-    uint64_t at[SW_MAX_DIMS];
+    uint64_t at[SW_MAX_DIMS] = {0};
     uint32_t tensor, stored;
 
     make_small(test_small_config);
@@ -231,6 +234,24 @@ START_TEST(scales_are_known_with_an_fp8_config)
     teardown();
     make_small(test_small_config);
     ck_assert_int_eq(sw_model_find(m, name, &found), SW_UNKNOWN);
+}
+END_TEST
+
+/* The same name for different shapes, in layers of their own. */
+START_TEST(a_name_may_be_shared_by_layers)
+{
+    struct sw_stored s = {0};
+    uint32_t stored = 0;
+
+    make("[tensor a]\nfor = layer from 0 to 3\nwhen = layer < 2\nshape = 4\nstored = l.{layer}\n"
+         "[tensor b]\nfor = n from 0 to 3\nwhen = n >= 2\nshape = 5\nstored = l.{n}\n",
+        "{}", SW_ENGINE_ANY);
+    ck_assert_int_eq(sw_model_find(m, "l.1", &stored), SW_KNOWN);
+    sw_model_stored_get(m, stored, &s);
+    ck_assert_uint_eq(s.shape[0], 4);
+    ck_assert_int_eq(sw_model_find(m, "l.2", &stored), SW_KNOWN);
+    sw_model_stored_get(m, stored, &s);
+    ck_assert_uint_eq(s.shape[0], 5);
 }
 END_TEST
 
@@ -530,6 +551,7 @@ int main(void)
     tcase_add_test(tc, what_is_not_there_is_not_found);
     tcase_add_test(tc, tensors_lie_alone_or_in_packed_ones);
     tcase_add_test(tc, scales_are_known_with_an_fp8_config);
+    tcase_add_test(tc, a_name_may_be_shared_by_layers);
     tcase_add_test(tc, errors_of_a_model_name_the_rule);
     tcase_add_test(tc, work_is_bounded);
     tcase_add_test(tc, a_rank_has_its_parameters_layer_by_layer);

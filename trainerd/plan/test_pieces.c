@@ -367,6 +367,7 @@ START_TEST(what_contradicts_a_rule_is_refused)
     check_refused(
         &one, declare(QKV, SW_BF16, 2, 63, 64, 0), "expected shape [64, 64] at tp 1 of 2");
     check_refused(&one, declare(QKV, SW_BF16, 1, 64, 0, 0), "found [64]");
+    check_refused(&one, declare(QKV, SW_BF16, 3, 64, 64, 1), "found [64, 64, 1]");
     check_refused(
         &one, declare(QKV, SW_I32, 2, 64, 64, 0), "expected BF16, F16 or F32, or F8_E4M3");
     check_refused(&one, declare(QKV, SW_F8_E5M2, 2, 64, 64, 0), "found F8_E5M2");
@@ -380,6 +381,27 @@ START_TEST(what_contradicts_a_rule_is_refused)
     check_refused(&six, declare("model.embed_tokens.weight", SW_BF16, 2, 1, 64, 0),
         "tensor 'embed' has 128 rows, which embed_tp 6 does not divide");
     check_refused(&fused, declare(W13, SW_BF16, 3, 8, 32, 64), "fuses 2 shared experts");
+}
+END_TEST
+
+START_TEST(an_extra_slot_is_made_of_as_many_parts)
+{
+    static const char rules[] =
+        "[tensor a]\nfor = expert from 0 to 1\nshape = 4, 4\nstored = a.{expert}\n"
+        "[tensor s]\nshape = 4, 4\nstored = s\n[tensor t]\nshape = 8, 4\nstored = t\n"
+        "[parameter p]\nstack = expert from 0 to 1 over ep\npart = a\n  a\nextra = t\n"
+        "[parameter q]\nstack = expert from 0 to 1 over ep\npart = a\nextra = t\n"
+        "[parameter r]\nstack = expert from 0 to 1 over ep\npart = a\nextra = s\n";
+    struct sw_placement at = test_place(SW_ENGINE_SGLANG, 1, 0, 1, 0, 1);
+
+    sw_model_free(m);
+    ck_assert_int_eq(test_make_model(rules, "{}", SW_ENGINE_SGLANG, &m, NULL), 0);
+    at.fused_shared_experts = 1;
+    check_refused(&at, declare("p", SW_BF16, 3, 3, 8, 4), "a line 'extra' for each 'part'");
+    check_refused(
+        &at, declare("q", SW_BF16, 3, 3, 4, 4), "parts 'a' and 't' to have equal lengths");
+    make(&at, declare("r", SW_BF16, 3, 3, 4, 4));
+    ck_assert_uint_eq(pieces.n, 3);
 }
 END_TEST
 
@@ -489,6 +511,7 @@ int main(void)
     tcase_add_test(tc, scales_are_counted_in_blocks);
     tcase_add_test(tc, parts_begin_new_blocks);
     tcase_add_test(tc, what_contradicts_a_rule_is_refused);
+    tcase_add_test(tc, an_extra_slot_is_made_of_as_many_parts);
     tcase_add_test(tc, groups_that_experts_do_not_fit_are_refused);
     tcase_add_test(tc, holes_in_an_expert_map_are_refused);
     tcase_add_test(tc, a_cut_block_is_refused_with_the_numbers);

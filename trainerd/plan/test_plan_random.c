@@ -318,6 +318,7 @@ static void check_engine(const struct scene *s, const struct engine_rank *r, uin
 {
     uint64_t bytes = 0;
 
+    random_must(r != NULL);
     for (uint32_t i = 0; i < r->target.n_parameters; i++) {
         compare(s, target, &r->parameters[i], r->expected[i], r->bytes[i]);
         bytes += r->expected[i] && !r->parameters[i].alias_of ? r->bytes[i] : 0;
@@ -329,8 +330,8 @@ static void check_engine(const struct scene *s, const struct engine_rank *r, uin
 static void check_some(struct scene *s, const struct engine_rank *const *ranks, uint64_t *state,
     struct random_model *m)
 {
-    struct sw_plan_target targets[TARGETS_MAX];
-    uint32_t of[TARGETS_MAX];
+    struct sw_plan_target *targets = need(TARGETS_MAX, sizeof(*targets));
+    uint32_t of[TARGETS_MAX] = {0};
     struct scene some = *s;
 
     some.n_targets = 0;
@@ -344,6 +345,7 @@ static void check_some(struct scene *s, const struct engine_rank *const *ranks, 
     for (uint32_t i = 0; i < some.n_targets; i++)
         check_engine(&some, ranks[of[i]], i);
     run_clear(&some.run, targets);
+    free(targets);
 }
 
 START_TEST(a_random_model_arrives)
@@ -352,8 +354,8 @@ START_TEST(a_random_model_arrives)
     struct sw_model *model;
     struct sw_fold *fold;
     struct engine engines[ENGINES_MAX];
-    const struct engine_rank *ranks[TARGETS_MAX];
-    struct sw_plan_target targets[TARGETS_MAX];
+    const struct engine_rank *ranks[TARGETS_MAX] = {0};
+    struct sw_plan_target *targets = need(TARGETS_MAX, sizeof(*targets));
     uint32_t n_engines, n = 0, k = 0;
     struct scene s = {0};
 
@@ -379,6 +381,7 @@ START_TEST(a_random_model_arrives)
     sw_fold_free(fold);
     for (uint32_t i = 0; i < n_engines; i++)
         random_engine_clear(&engines[i]);
+    free(targets);
     sw_model_free(model);
     random_model_clear(&m);
 }

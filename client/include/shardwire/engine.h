@@ -57,8 +57,9 @@ struct sw_engine_options {
     uint32_t block_rows, block_columns;
     const char *scale_format;      /* NULL = fp32, "fp32" or "ue8m0" */
     uint32_t fused_shared_experts; /* 1: the shared expert is one more slot of the routed ones */
-    /* Which expert lies in which slot of this rank: a row of `slots` ids for each layer with
-     * experts, or one row for all. Version 0, no map: contiguous, by id. */
+    /* Which expert lies in which slot of this rank: a row of `slots` ids for each layer (row number
+     * = layer number, also of layers without experts), or one row for all. Version 0, no map:
+     * contiguous, by id. */
     uint64_t expert_map_version;
     uint32_t expert_map_layers, expert_map_slots;
     const uint32_t *expert_map;
