@@ -400,8 +400,9 @@ class Tied(LayoutCase):
         shifted = ((f"box {HEAD} 0 400",), (f"box {HEAD} 400 100",), (f"box {HEAD} 500 499",))
         equal = ((f"box {HEAD} 0 999", f"box {EMBED} 0 999"), (f"skip {HEAD}", f"skip {EMBED}"),
                  (f"skip {HEAD}", f"box {EMBED} 0 999"))
-        alone = ((f"skip {HEAD}",),) * 3
-        for how, good in ((whole, False), (shifted, False), (equal, True), (alone, True)):
+        alone, other = ((f"skip {HEAD}",),) * 3, ((f"skip {EMBED}",),) * 3
+        for how, good in ((whole, False), (shifted, False), (equal, True), (alone, True),
+                          (other, True)):
             with self.subTest(how=how):
                 version, folder = self.next(tensors=self.tensors("qwen3", self.version, "same"))
                 trainers = self.ranks(folder, 3)
