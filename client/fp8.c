@@ -7,7 +7,8 @@
 #include "client/quantise.h"
 #include "client/strided.h"
 
-#define PANEL_BYTES (128u << 10) /* of the source: two of them, and what is written, fit in a cache */
+#define PANEL_BYTES                                                                                \
+    (128u << 10) /* of the source: two of them, and what is written, fit in a cache */
 #define BLOCK_BYTES (256u << 10) /* a larger block is not done at once */
 #define ROWS_MAX 64u             /* of a panel that is a part of large blocks */
 #define COLUMNS_MAX 1024u
@@ -54,8 +55,8 @@ static void piece(const struct sw_fp8_cut *c, uint64_t i, uint64_t *from, uint64
     *to = min_of(high - c->axis.phase, c->axis.length);
 }
 
-static bool small_blocks(const struct sw_grid_axis *rows, const struct sw_grid_axis *columns,
-    unsigned size)
+static bool small_blocks(
+    const struct sw_grid_axis *rows, const struct sw_grid_axis *columns, unsigned size)
 {
     const uint64_t height = min_of(rows->block, rows->length);
     const uint64_t width = min_of(columns->block, columns->length);
@@ -99,8 +100,7 @@ static bool wanted(const struct sw_fp8 *f, const struct sw_grid_axis *rows,
     for (uint32_t d = 0; d < ndim; d++)
         lo[d] = UINT64_MAX;
     for (uint32_t i = 0; i < f->n; i++) {
-        const struct sw_load_template *t =
-            &f->loads->templates[f->loads->loads[f->order[i]].tmpl];
+        const struct sw_load_template *t = &f->loads->templates[f->loads->loads[f->order[i]].tmpl];
         const bool scales = t->transform == SW_TRANSFORM_FP8_SCALES;
         bool empty = false;
 
@@ -169,11 +169,11 @@ void sw_fp8_plan(struct sw_fp8_work *w, const struct sw_fp8 *what, enum sw_fp8_s
 
 /* ---- one panel ---- */
 
-struct place {                    /* of a panel, in the box */
+struct place { /* of a panel, in the box */
     uint64_t outer[SW_MAX_DIMS];
-    uint64_t row[2], column[2];   /* from, to */
-    uint64_t block_row, block;    /* its first block */
-    uint64_t number;              /* of the outer indices */
+    uint64_t row[2], column[2]; /* from, to */
+    uint64_t block_row, block;  /* its first block */
+    uint64_t number;            /* of the outer indices */
 };
 
 struct worker {
@@ -344,8 +344,8 @@ static bool put_values(struct worker *k, uint32_t load, const struct sw_load_tem
     row_lo = ndim > 1 ? t->lo[last - 1] : 0;
     dst = tile_of(k, load, t) + (row - row_lo) * row_stride +
           (column - t->lo[last]) * t->dst_stride[last];
-    into = (int64_t)(row - k->at.row[0]) * p.stride +
-           (int64_t)((column - k->at.column[0]) * w->size);
+    into =
+        (int64_t)(row - k->at.row[0]) * p.stride + (int64_t)((column - k->at.column[0]) * w->size);
     p.src += into;
     p.rows = row_end - row;
     p.columns = column_end - column;
@@ -416,9 +416,8 @@ static void raise_maximum(float *maximum, float by)
 
     memcpy(&wanted_bits, &by, sizeof(wanted_bits));
     before = __atomic_load_n(at, __ATOMIC_RELAXED);
-    while (before < wanted_bits &&
-           !__atomic_compare_exchange_n(
-               at, &before, wanted_bits, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+    while (before < wanted_bits && !__atomic_compare_exchange_n(at, &before, wanted_bits, true,
+                                       __ATOMIC_RELAXED, __ATOMIC_RELAXED))
         ;
 }
 
