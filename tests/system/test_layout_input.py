@@ -73,6 +73,7 @@ class Engines(LayoutCase):
 
     def version_with(self, engine, kind):
         """A version goes to the good engine; what was said about the other."""
+        self.wait_known("odd")
         version, folder = self.next(self.family)
         (t,) = self.ranks(folder, 1)
         self.ask(t, "declare", f"begin {version}", "put-rest", "end 0", f"publish {version}")
@@ -314,6 +315,7 @@ class Draft(LayoutCase):
         folder = self.checkpoint(config, {}, "model-draft")
         engine = Engine(tp=2, ep=2, draft=True)
         self.cluster.start_world(folder, 2, "draft", **engine.options(self.cluster.folder))
+        self.wait_known("draft")
         tensors = {name: value for name, value in
                    make_small.random_tensors(config, seed=1).items()
                    if not name.startswith("model.layers.3.")}
