@@ -14,12 +14,12 @@
 #include "common/error.h"
 
 #define THREADS_MAX 64u
-#define PART_MIN (256u << 10) /* less than this is not worth waking a thread */
-#define PARTS_EACH 4u         /* parts for each thread: one that comes late is not waited for */
-#define FP8_PARTS_EACH 16u    /* here parts differ: panels that nobody wants are passed over */
-#define UNIT_UNCUT 4096u      /* units up to this size are not split between threads */
+#define PART_MIN (256u << 10)  /* less than this is not worth waking a thread */
+#define PARTS_EACH 4u          /* parts for each thread: one that comes late is not waited for */
+#define FP8_PARTS_EACH 16u     /* here parts differ: panels that nobody wants are passed over */
+#define UNIT_UNCUT 4096u       /* units up to this size are not split between threads */
 #define STREAM_MIN (64u << 10) /* smaller results stay in a cache anyway */
-#define LOADS_AT_ONCE 64u     /* loads of one source that are prepared together */
+#define LOADS_AT_ONCE 64u      /* loads of one source that are prepared together */
 
 struct held { /* a value that is quantised when its maxima are final */
     const void *data;
@@ -119,9 +119,8 @@ static void make_piece(const struct sw_executor *x, const struct sw_load *load, 
 
     for (uint32_t d = 0; d < t->ndim; d++)
         dst_stride[d] = (int64_t)t->dst_stride[d];
-    *out = (struct piece){.transform = t->transform,
-        .tile = load->tile,
-        .total = x->loads->load_bytes[load->tmpl]};
+    *out = (struct piece){
+        .transform = t->transform, .tile = load->tile, .total = x->loads->load_bytes[load->tmpl]};
     if (!out->total) /* there may be no data at all, and strides are not bounded */
         return;
     out->dst = x->data + tile->offset + load->offset;
@@ -129,9 +128,8 @@ static void make_piece(const struct sw_executor *x, const struct sw_load *load, 
         out->cast =
             sw_convert_make(t->src_dtype, t->dst_dtype, t->ndim, t->len, stride, dst_stride);
     else
-        out->walk = sw_strided_make(
-            bits, t->ndim, t->len, t->transform == SW_TRANSFORM_ZERO ? dst_stride : stride,
-            dst_stride);
+        out->walk = sw_strided_make(bits, t->ndim, t->len,
+            t->transform == SW_TRANSFORM_ZERO ? dst_stride : stride, dst_stride);
     if (t->transform == SW_TRANSFORM_ZERO)
         return;
     for (uint32_t d = 0; d < t->ndim; d++) {
@@ -218,8 +216,8 @@ static void run_pieces(struct sw_executor *x, const uint32_t *order, uint32_t n,
         }
         in_parts(x, job.total, (uint64_t)x->threads * PARTS_EACH, run_part, &job);
         if (atomic_load(&job.failed))
-            *wanted = sw_dtype_name(
-                x->loads->templates[x->loads->loads[order[first]].tmpl].dst_dtype);
+            *wanted =
+                sw_dtype_name(x->loads->templates[x->loads->loads[order[first]].tmpl].dst_dtype);
         else if (job.pieces[0].transform != SW_TRANSFORM_CAST)
             atomic_fetch_add(&x->bytes, job.total);
     }
@@ -269,8 +267,8 @@ static struct share_out loads_of(const struct sw_executor *x, uint32_t source)
     struct share_out out = {.fp8 = l->load_order + at};
 
 #define TRANSFORM_AT l->templates[l->loads[l->load_order[at]].tmpl].transform
-    for (; at < end && (TRANSFORM_AT == SW_TRANSFORM_FP8_VALUES ||
-                           TRANSFORM_AT == SW_TRANSFORM_FP8_SCALES);
+    for (; at < end &&
+           (TRANSFORM_AT == SW_TRANSFORM_FP8_VALUES || TRANSFORM_AT == SW_TRANSFORM_FP8_SCALES);
          at++)
         out.n_fp8++;
     out.casts = l->load_order + at;
@@ -455,8 +453,8 @@ int sw_executor_put(
     if (rc)
         return rc;
     if (hold && !x->maxima && x->loads->n_maxima)
-        return sw_fail(e, SW_ERR_STATE, "tensor %s: there is no memory for its block maxima yet",
-            s->name);
+        return sw_fail(
+            e, SW_ERR_STATE, "tensor %s: there is no memory for its block maxima yet", s->name);
     if (before == x->round || !atomic_compare_exchange_strong(&x->put[source], &before, x->round))
         return sw_fail(e, SW_ERR_EXISTS, "tensor %s was put before in this version", s->name);
     run_checks(x, source, value, stride);
@@ -495,7 +493,7 @@ struct finish { /* shared grids of values that are held, one after another */
     struct finish_item {
         uint32_t source, grid;
         uint64_t first; /* panel, counted over all */
-    } *items;
+    } * items;
     uint64_t panels, bytes;
     _Atomic int rc;
     _Atomic uint32_t culprit; /* source of a maximum that is no number */

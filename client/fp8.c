@@ -7,7 +7,8 @@
 #include "client/quantise.h"
 #include "client/strided.h"
 
-#define PANEL_BYTES (128u << 10) /* of the source: two of them, and what is written, fit in a cache */
+#define PANEL_BYTES                                                                                \
+    (128u << 10) /* of the source: two of them, and what is written, fit in a cache */
 #define BLOCK_BYTES (256u << 10) /* a larger block is not done at once */
 #define ROWS_MAX 64u             /* of a panel that is a part of large blocks */
 #define COLUMNS_MAX 1024u
@@ -54,8 +55,8 @@ static void piece(const struct sw_fp8_cut *c, uint64_t i, uint64_t *from, uint64
     *to = min_of(high - c->axis.phase, c->axis.length);
 }
 
-static bool small_blocks(const struct sw_grid_axis *rows, const struct sw_grid_axis *columns,
-    unsigned size)
+static bool small_blocks(
+    const struct sw_grid_axis *rows, const struct sw_grid_axis *columns, unsigned size)
 {
     const uint64_t height = min_of(rows->block, rows->length);
     const uint64_t width = min_of(columns->block, columns->length);
@@ -99,8 +100,7 @@ static bool wanted(const struct sw_fp8 *f, const struct sw_grid_axis *rows,
     for (uint32_t d = 0; d < ndim; d++)
         lo[d] = UINT64_MAX;
     for (uint32_t i = 0; i < f->n; i++) {
-        const struct sw_load_template *t =
-            &f->loads->templates[f->loads->loads[f->order[i]].tmpl];
+        const struct sw_load_template *t = &f->loads->templates[f->loads->loads[f->order[i]].tmpl];
         const bool scales = t->transform == SW_TRANSFORM_FP8_SCALES;
         bool empty = false;
 
@@ -169,11 +169,11 @@ void sw_fp8_plan(struct sw_fp8_work *w, const struct sw_fp8 *what, enum sw_fp8_s
 
 /* ---- one panel ---- */
 
-struct place {                    /* of a panel, in the box */
+struct place { /* of a panel, in the box */
     uint64_t outer[SW_MAX_DIMS];
-    uint64_t row[2], column[2];   /* from, to */
-    uint64_t block_row, block;    /* its first block */
-    uint64_t number;              /* of the outer indices */
+    uint64_t row[2], column[2]; /* from, to */
+    uint64_t block_row, block;  /* its first block */
+    uint64_t number;            /* of the outer indices */
 };
 
 struct worker {
@@ -185,6 +185,7 @@ struct worker {
     uint64_t active_for; /* number of the outer indices, + 1 */
     struct place at;
     struct sw_panel panel;
+    bool known; /* amax is this panel's: found together with the values of the one before */
     float amax[SW_PANEL_BLOCKS], inverse[SW_PANEL_BLOCKS], scale[SW_PANEL_BLOCKS];
 };
 
@@ -219,6 +220,14 @@ static uint64_t left_of_block(const struct sw_fp8_work *w, uint64_t column)
     return a->block - (a->phase + column) % a->block;
 }
 
+static bool same_shape(const struct sw_fp8_work *w, const struct place *a, const struct place *b)
+{
+    return a->row[1] - a->row[0] == b->row[1] - b->row[0] &&
+           a->column[1] - a->column[0] == b->column[1] - b->column[0] &&
+           left_of_block(w, a->column[0]) == left_of_block(w, b->column[0]);
+}
+
+/* `next`: the place that comes after this one, or NULL. */
 static void find_panel(struct worker *k, const struct place *next)
 {
     const struct sw_fp8_work *w = k->w;
@@ -229,8 +238,7 @@ static void find_panel(struct worker *k, const struct place *next)
         .rows = p->row[1] - p->row[0],
         .columns = p->column[1] - p->column[0],
         .first = left_of_block(w, p->column[0]),
-        .block = w->columns.axis.block,
-        .next = next ? source_of(w, next) : NULL};
+        .block = w->columns.axis.block};
     if (k->gather) {
         const uint64_t len[2] = {k->panel.rows, k->panel.columns};
         const int64_t src[2] = {w->row_stride, w->column_stride};
@@ -240,7 +248,8 @@ static void find_panel(struct worker *k, const struct place *next)
         sw_strided_copy(&walk, k->gather, k->panel.src, 0, walk.total);
         k->panel.src = k->gather;
         k->panel.stride = dst[0];
-        k->panel.next = NULL;
+    } else if (next && same_shape(w, p, next)) {
+        k->panel.next = source_of(w, next);
     }
 }
 
@@ -310,13 +319,14 @@ static void scatter_values(const struct worker *k, struct sw_panel p, const floa
             part.src = src + (int64_t)r * p.stride + (int64_t)(c * k->w->size);
             part.columns = p.columns = min_of(SCATTER, columns - c);
             part.first = c < p.first ? p.first - c : p.block - into;
-            k->q->values(&part, inverse + b, out, 0, false);
+            k->q->values(&part, inverse + b, out, 0, false, NULL);
             for (uint64_t i = 0; i < part.columns; i++)
                 dst[r * row_stride + (c + i) * column_stride] = out[i];
         }
 }
 
-static void put_values(const struct worker *k, uint32_t load, const struct sw_load_template *t)
+/* False: the next panel's maxima were found meanwhile, and are not finite. */
+static bool put_values(struct worker *k, uint32_t load, const struct sw_load_template *t)
 {
     const struct sw_fp8_work *w = k->w;
     const uint32_t ndim = w->what.source->ndim, last = ndim - 1;
@@ -324,28 +334,35 @@ static void put_values(const struct worker *k, uint32_t load, const struct sw_lo
     uint64_t row = 0, row_end = 1, column, column_end, row_lo = 0;
     struct sw_panel p = k->panel;
     const float *inverse = k->inverse;
+    bool stream;
     int64_t into;
     char *dst;
 
     if (!overlap(t, last, k->at.column, &column, &column_end) ||
         (ndim > 1 && !overlap(t, last - 1, k->at.row, &row, &row_end)))
-        return;
+        return true;
     row_lo = ndim > 1 ? t->lo[last - 1] : 0;
     dst = tile_of(k, load, t) + (row - row_lo) * row_stride +
           (column - t->lo[last]) * t->dst_stride[last];
-    into = (int64_t)(row - k->at.row[0]) * p.stride +
-           (int64_t)((column - k->at.column[0]) * w->size);
+    into =
+        (int64_t)(row - k->at.row[0]) * p.stride + (int64_t)((column - k->at.column[0]) * w->size);
     p.src += into;
-    p.next = p.next ? p.next + into : NULL;
     p.rows = row_end - row;
     p.columns = column_end - column;
     p.first = left_of_block(w, column);
     inverse += (w->columns.axis.phase + column) / p.block - k->at.block;
-    if (t->dst_stride[last] == 1 || p.columns == 1)
-        k->q->values(&p, inverse, dst, (int64_t)row_stride,
-            w->what.loads->load_bytes[w->what.loads->loads[load].tmpl] >= STREAM_MIN);
-    else
+    stream = w->what.loads->load_bytes[w->what.loads->loads[load].tmpl] >= STREAM_MIN;
+    if (t->dst_stride[last] != 1 && p.columns > 1) {
         scatter_values(k, p, inverse, dst, row_stride, t->dst_stride[last]);
+        return true;
+    }
+    k->panel.next = NULL; /* once is enough */
+    if (p.rows != k->panel.rows || p.columns != k->panel.columns || w->step != SW_FP8_AT_ONCE) {
+        p.next = p.next ? p.next + into : NULL;
+        return k->q->values(&p, inverse, dst, (int64_t)row_stride, stream, NULL);
+    }
+    k->known = p.next != NULL;
+    return k->q->values(&p, inverse, dst, (int64_t)row_stride, stream, k->amax);
 }
 
 /* Scales of the blocks that begin in this panel, or before the box and go on in it. */
@@ -399,9 +416,8 @@ static void raise_maximum(float *maximum, float by)
 
     memcpy(&wanted_bits, &by, sizeof(wanted_bits));
     before = __atomic_load_n(at, __ATOMIC_RELAXED);
-    while (before < wanted_bits &&
-           !__atomic_compare_exchange_n(
-               at, &before, wanted_bits, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+    while (before < wanted_bits && !__atomic_compare_exchange_n(at, &before, wanted_bits, true,
+                                       __ATOMIC_RELAXED, __ATOMIC_RELAXED))
         ;
 }
 
@@ -426,7 +442,7 @@ static int run_panel(struct worker *k)
     const enum sw_fp8_step step = k->w->step;
     float *maxima = k->w->what.maxima ? k->w->what.maxima + maximum_at(k) : k->amax;
 
-    if (step != SW_FP8_VALUES && !k->q->maxima(&k->panel, k->amax))
+    if (step != SW_FP8_VALUES && !k->known && !k->q->maxima(&k->panel, k->amax))
         return SW_ERR_INVALID;
     if (step == SW_FP8_MAXIMA) {
         for (uint32_t b = 0; b < sw_panel_blocks(&k->panel); b++)
@@ -435,13 +451,14 @@ static int run_panel(struct worker *k)
     }
     if (!find_scales(k, maxima))
         return SW_ERR_INVALID;
+    k->known = false;
     for (uint32_t i = 0; i < k->n_active; i++) {
         const struct sw_load_template *t = template_of(&k->w->what, k->active[i]);
 
-        if (t->transform == SW_TRANSFORM_FP8_VALUES)
-            put_values(k, k->active[i], t);
-        else
+        if (t->transform == SW_TRANSFORM_FP8_SCALES)
             put_scales(k, k->active[i], t);
+        else if (!put_values(k, k->active[i], t))
+            return SW_ERR_INVALID;
     }
     return 0;
 }
@@ -472,6 +489,18 @@ static bool panel_wanted(const struct worker *k)
     return false;
 }
 
+/* The first panel from here on that is wanted, which the worker goes to; `last`: none. */
+static uint64_t next_wanted(struct worker *k, uint64_t i, uint64_t last)
+{
+    for (; i < last; i++) {
+        k->at = place_of(k->w, i);
+        choose_loads(k);
+        if (panel_wanted(k))
+            break;
+    }
+    return i;
+}
+
 static int start_worker(struct worker *k, const struct sw_fp8_work *w)
 {
     const bool apart = w->column_stride != (int64_t)w->size && w->columns.axis.length > 1;
@@ -489,17 +518,18 @@ int sw_fp8_run(const struct sw_fp8_work *w, uint64_t first, uint64_t last)
     struct worker k;
     int rc = start_worker(&k, w);
 
-    for (uint64_t i = first; i < last && !rc; i++) {
-        struct place next;
+    for (uint64_t i = next_wanted(&k, first, last); i < last && !rc;) {
+        const struct place at = k.at;
+        const uint64_t next = next_wanted(&k, i + 1, last);
+        const struct place after = k.at;
 
-        k.at = place_of(w, i);
+        k.at = at;
         choose_loads(&k);
-        if (!panel_wanted(&k))
-            continue;
-        if (i + 1 < last)
-            next = place_of(w, i + 1);
-        find_panel(&k, i + 1 < last ? &next : NULL);
+        find_panel(&k, next < last ? &after : NULL);
         rc = run_panel(&k);
+        k.at = after;
+        choose_loads(&k);
+        i = next;
     }
     free(k.active);
     free(k.gather);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * FP8 loads: one grid over one value. The box is cut into panels, each small enough for a cache, and
- * a panel is worked on by one thread. Panels are independent: different threads may take different
- * ones of the same step.
+ * FP8 loads: one grid over one value. The box is cut into panels, each small enough for a cache,
+ * and a panel is worked on by one thread. Panels are independent: different threads may take
+ * different ones of the same step.
  */
 #ifndef SW_CLIENT_FP8_H
 #define SW_CLIENT_FP8_H
@@ -45,9 +45,9 @@ struct sw_fp8_cut {
 struct sw_fp8_work {
     struct sw_fp8 what;
     enum sw_fp8_step step;
-    unsigned size; /* bytes of a source element */
-    uint32_t outer;                /* dimensions before rows and columns */
-    uint64_t lo[SW_MAX_DIMS];      /* the area that the outer dimensions cover */
+    unsigned size;            /* bytes of a source element */
+    uint32_t outer;           /* dimensions before rows and columns */
+    uint64_t lo[SW_MAX_DIMS]; /* the area that the outer dimensions cover */
     uint64_t len[SW_MAX_DIMS];
     struct sw_fp8_cut rows, columns;
     int64_t row_stride, column_stride; /* of the value */

@@ -20,7 +20,7 @@ bool sw_isa_has(enum sw_isa isa)
     case SW_ISA_SCALAR:
         return true;
     case SW_ISA_AVX2:
-        return __builtin_cpu_supports("avx2") && has_f16c();
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
     case SW_ISA_AVX512:
         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");

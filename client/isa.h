@@ -10,7 +10,7 @@
 
 enum sw_isa {
     SW_ISA_SCALAR = 0, /* plain C, everywhere; the reference of the others */
-    SW_ISA_AVX2,       /* with F16C */
+    SW_ISA_AVX2,       /* with FMA and F16C */
     SW_ISA_AVX512,     /* F, BW, DQ and VL */
     SW_ISA_COUNT
 };

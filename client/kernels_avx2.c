@@ -5,9 +5,10 @@
 #include <immintrin.h>
 #include <string.h>
 
-#define VECTOR __attribute__((target("avx2,f16c")))
+#define VECTOR __attribute__((target("avx2,fma,f16c")))
 #define INLINE static inline __attribute__((always_inline)) VECTOR
 #define LINE 64u
+#define ROWS_AHEAD 4 /* of the row whose maxima are found, fetched from memory */
 #define INFINITE 0x7f800000
 
 /* ---- numbers: 8 at a time, as single precision ---- */
@@ -44,8 +45,7 @@ INLINE __m256i load8(enum sw_dtype from, const char *src)
 INLINE __m128i narrow(enum sw_dtype to, __m256i f)
 {
     const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(f, 16), _mm256_set1_epi32(1));
-    const __m256i up =
-        _mm256_add_epi32(_mm256_add_epi32(f, odd), _mm256_set1_epi32(0x7fff));
+    const __m256i up = _mm256_add_epi32(_mm256_add_epi32(f, odd), _mm256_set1_epi32(0x7fff));
     const __m256i nan = _mm256_cmpgt_epi32(magnitude_of(f), _mm256_set1_epi32(INFINITE));
     __m256i half;
 
@@ -68,8 +68,8 @@ INLINE uint32_t largest32(__m256i most)
 
 /* ---- casts ---- */
 
-INLINE __m256i cast8(enum sw_dtype from, enum sw_dtype to, char *dst, const char *src, bool stream,
-    __m256i most)
+INLINE __m256i cast8(
+    enum sw_dtype from, enum sw_dtype to, char *dst, const char *src, bool stream, __m256i most)
 {
     const __m256i f = load8(from, src);
 
@@ -169,11 +169,21 @@ INLINE float largest(enum sw_dtype from, __m256i most)
                            _mm256_and_si256(most, _mm256_set1_epi32(0xffff)))));
 }
 
+INLINE bool maxima_of(const __m256i *most, uint32_t n, float *amax, enum sw_dtype from)
+{
+    bool finite = true;
+
+    for (uint32_t b = 0; b < n; b++) {
+        amax[b] = largest(from, most[b]);
+        finite = finite && amax[b] <= 3.402823466e38f; /* no NaN is */
+    }
+    return finite;
+}
+
 INLINE bool maxima(const struct sw_panel *p, float *amax, enum sw_dtype from)
 {
     const uint32_t n = sw_panel_blocks(p);
     __m256i most[SW_PANEL_BLOCKS];
-    bool finite = true;
 
     for (uint32_t b = 0; b < n; b++)
         most[b] = _mm256_setzero_si256();
@@ -189,61 +199,82 @@ INLINE bool maxima(const struct sw_panel *p, float *amax, enum sw_dtype from)
             length = p->block;
         }
     }
-    for (uint32_t b = 0; b < n; b++) {
-        amax[b] = largest(from, most[b]);
-        finite = finite && amax[b] <= 3.402823466e38f; /* no NaN is */
-    }
-    return finite;
+    return maxima_of(most, n, amax, from);
 }
 
 /* ---- values ---- */
 
-/* As in kernels_avx512.c, where it is explained. */
-INLINE __m256i code8(__m256i x, __m256 inverse)
+/* As in kernels_avx512.c, where it is explained, but for the sign, which is left out. */
+INLINE __m256i code8(__m256i x, __m256 by)
 {
-    const __m256i y = _mm256_castps_si256(_mm256_mul_ps(_mm256_castsi256_ps(x), inverse));
-    const __m256 a =
-        _mm256_min_ps(_mm256_castsi256_ps(magnitude_of(y)), _mm256_set1_ps(448.0f));
-    const __m256i exponent = _mm256_max_epi32(
-        _mm256_and_si256(_mm256_castps_si256(a), _mm256_set1_epi32(INFINITE)),
-        _mm256_set1_epi32(121 << 23));
-    const __m256i place = _mm256_add_epi32(exponent, _mm256_set1_epi32(20 << 23));
-    const __m256i sum = _mm256_castps_si256(_mm256_add_ps(a, _mm256_castsi256_ps(place)));
-    const __m256i code = _mm256_add_epi32(sum, _mm256_srli_epi32(sum, 20));
-    const __m256i low = _mm256_add_epi32(code, _mm256_set1_epi32(-(141 << 3)));
-    const __m256i sign = _mm256_and_si256(_mm256_srli_epi32(y, 24), _mm256_set1_epi32(0x80));
+    const __m256i weights = _mm256_set1_epi32(1 << 16 | 16);
+    const __m256 y = _mm256_mul_ps(_mm256_castsi256_ps(x), by);
+    const __m256 a = _mm256_min_ps(
+        _mm256_castsi256_ps(magnitude_of(_mm256_castps_si256(y))), _mm256_set1_ps(448.0f * 8));
+    const __m256 place = _mm256_and_ps(
+        _mm256_max_ps(a, _mm256_set1_ps(0.125f)), _mm256_castsi256_ps(_mm256_set1_epi32(INFINITE)));
+    const __m256 sum = _mm256_fmadd_ps(place, _mm256_set1_ps(1 << 20), a);
 
-    return _mm256_or_si256(sign, _mm256_and_si256(low, _mm256_set1_epi32(0x7f)));
+    return _mm256_madd_epi16(_mm256_castps_si256(sum), weights);
 }
 
-INLINE __m256i code32(enum sw_dtype from, const char *src, __m256 inverse)
+/* The bytes of two times 8, without signs, in words; as pack instructions order them. */
+INLINE __m256i bytes16(__m256i a, __m256i b, __m256 by)
 {
-    const unsigned step = 8 * size_of(from);
-    const __m256i a = code8(load8(from, src), inverse);
-    const __m256i b = code8(load8(from, src + step), inverse);
-    const __m256i c = code8(load8(from, src + 2 * step), inverse);
-    const __m256i d = code8(load8(from, src + 3 * step), inverse);
-    const __m256i all =
-        _mm256_packus_epi16(_mm256_packus_epi32(a, b), _mm256_packus_epi32(c, d));
+    const __m256i both = _mm256_packs_epi32(code8(a, by), code8(b, by));
 
-    return _mm256_permutevar8x32_epi32(all, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    return _mm256_and_si256(_mm256_srli_epi16(both, 4), _mm256_set1_epi16(0x7f));
+}
+
+/* Puts the signs in; those that saturate are negative still. */
+INLINE __m256i with_signs(__m256i codes, __m256i signs)
+{
+    return _mm256_or_si256(codes, _mm256_and_si256(signs, _mm256_set1_epi8((char)0x80)));
+}
+
+INLINE __m256i code32(enum sw_dtype from, const char *src, __m256 by)
+{
+    const __m256i a = _mm256_loadu_si256((const void *)src);
+    const __m256i b = _mm256_loadu_si256((const void *)(src + 32));
+    const __m256i zero = _mm256_setzero_si256();
+    __m256i c, d, codes;
+
+    if (from == SW_BF16) { /* a zero below each makes them single precision */
+        codes = _mm256_packus_epi16(
+            bytes16(_mm256_unpacklo_epi16(zero, a), _mm256_unpackhi_epi16(zero, a), by),
+            bytes16(_mm256_unpacklo_epi16(zero, b), _mm256_unpackhi_epi16(zero, b), by));
+        codes = with_signs(codes, _mm256_packs_epi16(a, b));
+        return _mm256_permute4x64_epi64(codes, 0xd8);
+    }
+    if (from == SW_F16) {
+        c = bytes16(load8(from, src), load8(from, src + 16), by);
+        d = bytes16(load8(from, src + 32), load8(from, src + 48), by);
+        codes = _mm256_packus_epi16(c, d);
+        codes = _mm256_permutevar8x32_epi32(codes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+        return with_signs(codes, _mm256_permute4x64_epi64(_mm256_packs_epi16(a, b), 0xd8));
+    }
+    c = _mm256_loadu_si256((const void *)(src + 64));
+    d = _mm256_loadu_si256((const void *)(src + 96));
+    codes = with_signs(_mm256_packus_epi16(bytes16(a, b, by), bytes16(c, d, by)),
+        _mm256_packs_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d)));
+    return _mm256_permutevar8x32_epi32(codes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 
 /* At most 32. */
-INLINE void some(enum sw_dtype from, char *dst, const char *src, uint64_t n, __m256 inverse)
+INLINE void some(enum sw_dtype from, char *dst, const char *src, uint64_t n, __m256 by)
 {
     char in[32 * 4] = {0}, out[32];
 
     memcpy(in, src, n * size_of(from));
-    _mm256_storeu_si256((void *)out, code32(from, in, inverse));
+    _mm256_storeu_si256((void *)out, code32(from, in, by));
     memcpy(dst, out, n);
 }
 
-INLINE void row(enum sw_dtype from, char *dst, const char *src, uint64_t n, float inverse,
-    bool stream, const char *next)
+INLINE void row(
+    enum sw_dtype from, char *dst, const char *src, uint64_t n, float inverse, bool stream)
 {
     const unsigned step = 32 * size_of(from), line = 2 * step;
-    const __m256 by = _mm256_set1_ps(inverse);
+    const __m256 by = _mm256_set1_ps(inverse * 8);
     uint64_t head = (LINE - (uintptr_t)dst % LINE) % LINE;
 
     if (stream && head < n) {
@@ -256,11 +287,6 @@ INLINE void row(enum sw_dtype from, char *dst, const char *src, uint64_t n, floa
             src += now * size_of(from);
         }
         for (; n >= LINE; n -= LINE, dst += LINE, src += line) {
-            if (next) {
-                for (unsigned at = 0; at < line; at += LINE)
-                    _mm_prefetch(next + at, _MM_HINT_T0);
-                next += line;
-            }
             _mm256_stream_si256((void *)dst, code32(from, src, by));
             _mm256_stream_si256((void *)(dst + 32), code32(from, src + step, by));
         }
@@ -271,25 +297,38 @@ INLINE void row(enum sw_dtype from, char *dst, const char *src, uint64_t n, floa
         some(from, dst, src, n, by);
 }
 
-INLINE void values(const struct sw_panel *p, const float *inverse, char *dst, int64_t dst_stride,
-    bool stream, enum sw_dtype from)
+INLINE void fetch(const char *src, uint64_t bytes)
 {
+    for (uint64_t at = 0; at < bytes; at += LINE)
+        _mm_prefetch(src + at, _MM_HINT_T1);
+}
+
+INLINE bool values(const struct sw_panel *p, const float *inverse, char *dst, int64_t dst_stride,
+    bool stream, float *amax, enum sw_dtype from)
+{
+    const uint32_t n = sw_panel_blocks(p);
+    const unsigned size = size_of(from);
+    __m256i most[SW_PANEL_BLOCKS];
+
+    for (uint32_t b = 0; b < n; b++)
+        most[b] = _mm256_setzero_si256();
     for (uint64_t r = 0; r < p->rows; r++) {
         const int64_t at = (int64_t)r * p->stride;
-        const char *src = p->src + at, *next = p->next ? p->next + at : NULL;
-        char *to = dst + (int64_t)r * dst_stride;
-        uint64_t left = p->columns, length = p->first;
+        uint64_t c = 0, length = p->first;
 
-        for (uint32_t b = 0; left; b++) {
-            length = length < left ? length : left;
-            row(from, to, src, length, inverse[b], stream, next);
-            src += length * size_of(from);
-            next = next ? next + length * size_of(from) : NULL;
-            to += length;
-            left -= length;
-            length = p->block;
+        for (uint32_t b = 0; b < n; b++, c += length, length = p->block) {
+            length = length < p->columns - c ? length : p->columns - c;
+            row(from, dst + (int64_t)r * dst_stride + c, p->src + at + c * size, length, inverse[b],
+                stream);
+            if (!p->next)
+                continue;
+            if (r + ROWS_AHEAD < p->rows)
+                fetch(p->next + at + ROWS_AHEAD * p->stride + c * size, length * size);
+            if (amax)
+                most[b] = raise(from, most[b], p->next + at + c * size, length);
         }
     }
+    return !p->next || !amax || maxima_of(most, n, amax, from);
 }
 
 #define QUANTISER(name, from)                                                                      \
@@ -297,10 +336,10 @@ INLINE void values(const struct sw_panel *p, const float *inverse, char *dst, in
     {                                                                                              \
         return maxima(p, amax, from);                                                              \
     }                                                                                              \
-    VECTOR static void values_##name(const struct sw_panel *p, const float *inverse, char *dst,    \
-        int64_t dst_stride, bool stream)                                                           \
+    VECTOR static bool values_##name(const struct sw_panel *p, const float *inverse, char *dst,    \
+        int64_t dst_stride, bool stream, float *amax)                                              \
     {                                                                                              \
-        values(p, inverse, dst, dst_stride, stream, from);                                         \
+        return values(p, inverse, dst, dst_stride, stream, amax, from);                            \
     }                                                                                              \
     const struct sw_quantiser kernel_##name##_avx2 = {maxima_##name, values_##name};
 QUANTISER(bf16, SW_BF16)

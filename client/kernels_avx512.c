@@ -8,6 +8,7 @@
 #define VECTOR __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
 #define INLINE static inline __attribute__((always_inline)) VECTOR
 #define LINE 64u
+#define ROWS_AHEAD 4 /* of the row whose maxima are found, fetched from memory */
 #define INFINITE 0x7f800000
 
 /* ---- numbers: 16 at a time, as single precision ---- */
@@ -43,7 +44,8 @@ INLINE __m256i narrow(enum sw_dtype to, __m512i f)
 
     if (to == SW_F16)
         return _mm512_cvtps_ph(_mm512_castsi512_ps(f), _MM_FROUND_TO_NEAREST_INT);
-    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_mask_add_epi32(quiet(f), finite, f, up), 16));
+    return _mm512_cvtepi32_epi16(
+        _mm512_srli_epi32(_mm512_mask_add_epi32(quiet(f), finite, f, up), 16));
 }
 
 /* ---- casts ---- */
@@ -152,11 +154,21 @@ INLINE float largest(enum sw_dtype from, __m512i most)
     return sw_cast_widen(from, &half);
 }
 
+INLINE bool maxima_of(const __m512i *most, uint32_t n, float *amax, enum sw_dtype from)
+{
+    bool finite = true;
+
+    for (uint32_t b = 0; b < n; b++) {
+        amax[b] = largest(from, most[b]);
+        finite = finite && amax[b] <= 3.402823466e38f; /* no NaN is */
+    }
+    return finite;
+}
+
 INLINE bool maxima(const struct sw_panel *p, float *amax, enum sw_dtype from)
 {
     const uint32_t n = sw_panel_blocks(p);
     __m512i most[SW_PANEL_BLOCKS];
-    bool finite = true;
 
     for (uint32_t b = 0; b < n; b++)
         most[b] = _mm512_setzero_si512();
@@ -172,11 +184,7 @@ INLINE bool maxima(const struct sw_panel *p, float *amax, enum sw_dtype from)
             length = p->block;
         }
     }
-    for (uint32_t b = 0; b < n; b++) {
-        amax[b] = largest(from, most[b]);
-        finite = finite && amax[b] <= 3.402823466e38f; /* no NaN is */
-    }
-    return finite;
+    return maxima_of(most, n, amax, from);
 }
 
 /* ---- values ---- */
@@ -192,10 +200,10 @@ INLINE __m512i code16(__m512i x, __m512 by)
 {
     const __m512i weights = _mm512_set1_epi32(1 << 16 | 16);
     const __m512 y = _mm512_mul_ps(_mm512_castsi512_ps(x), by);
-    const __m512 a = _mm512_range_ps(y, _mm512_set1_ps(448.0f * 8), 2);      /* nearer to 0 */
-    const __m512 at_least = _mm512_range_ps(a, _mm512_set1_ps(0.125f), 3);   /* farther from 0 */
-    const __m512 place = _mm512_and_ps(
-        at_least, _mm512_castsi512_ps(_mm512_set1_epi32((int)0xff800000)));
+    const __m512 a = _mm512_range_ps(y, _mm512_set1_ps(448.0f * 8), 2);    /* nearer to 0 */
+    const __m512 at_least = _mm512_range_ps(a, _mm512_set1_ps(0.125f), 3); /* farther from 0 */
+    const __m512 place =
+        _mm512_and_ps(at_least, _mm512_castsi512_ps(_mm512_set1_epi32((int)0xff800000)));
     const __m512 sum = _mm512_fmadd_ps(place, _mm512_set1_ps(1 << 20), a);
 
     return _mm512_madd_epi16(_mm512_castps_si512(sum), weights);
@@ -219,10 +227,10 @@ INLINE __m512i code64(enum sw_dtype from, const char *src, __m512 by)
 
     if (from == SW_BF16) { /* a zero below each makes them single precision */
         const __m512i a = _mm512_loadu_si512(src), b = _mm512_loadu_si512(src + LINE);
-        const __m512i low = bytes32(code16(_mm512_unpacklo_epi16(zero, a), by),
-            code16(_mm512_unpackhi_epi16(zero, a), by));
-        const __m512i high = bytes32(code16(_mm512_unpacklo_epi16(zero, b), by),
-            code16(_mm512_unpackhi_epi16(zero, b), by));
+        const __m512i low = bytes32(
+            code16(_mm512_unpacklo_epi16(zero, a), by), code16(_mm512_unpackhi_epi16(zero, a), by));
+        const __m512i high = bytes32(
+            code16(_mm512_unpacklo_epi16(zero, b), by), code16(_mm512_unpackhi_epi16(zero, b), by));
 
         return _mm512_permutexvar_epi64(
             _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), _mm512_packus_epi16(low, high));
@@ -253,8 +261,8 @@ INLINE void some(enum sw_dtype from, char *dst, const char *src, uint64_t n, __m
     }
 }
 
-INLINE void row(enum sw_dtype from, char *dst, const char *src, uint64_t n, float inverse,
-    bool stream, const char *next)
+INLINE void row(
+    enum sw_dtype from, char *dst, const char *src, uint64_t n, float inverse, bool stream)
 {
     const unsigned line = LINE * size_of(from);
     const __m512 by = _mm512_set1_ps(inverse * 8);
@@ -266,11 +274,6 @@ INLINE void row(enum sw_dtype from, char *dst, const char *src, uint64_t n, floa
         src += head * size_of(from);
         n -= head;
         for (; n >= LINE; n -= LINE, dst += LINE, src += line) {
-            if (next) {
-                for (unsigned at = 0; at < line; at += LINE)
-                    _mm_prefetch(next + at, _MM_HINT_T1);
-                next += line;
-            }
             _mm512_stream_si512((void *)dst, code64(from, src, by));
         }
     }
@@ -279,25 +282,38 @@ INLINE void row(enum sw_dtype from, char *dst, const char *src, uint64_t n, floa
     some(from, dst, src, n, by);
 }
 
-INLINE void values(const struct sw_panel *p, const float *inverse, char *dst, int64_t dst_stride,
-    bool stream, enum sw_dtype from)
+INLINE void fetch(const char *src, uint64_t bytes)
 {
+    for (uint64_t at = 0; at < bytes; at += LINE)
+        _mm_prefetch(src + at, _MM_HINT_T1);
+}
+
+INLINE bool values(const struct sw_panel *p, const float *inverse, char *dst, int64_t dst_stride,
+    bool stream, float *amax, enum sw_dtype from)
+{
+    const uint32_t n = sw_panel_blocks(p);
+    const unsigned size = size_of(from);
+    __m512i most[SW_PANEL_BLOCKS];
+
+    for (uint32_t b = 0; b < n; b++)
+        most[b] = _mm512_setzero_si512();
     for (uint64_t r = 0; r < p->rows; r++) {
         const int64_t at = (int64_t)r * p->stride;
-        const char *src = p->src + at, *next = p->next ? p->next + at : NULL;
-        char *to = dst + (int64_t)r * dst_stride;
-        uint64_t left = p->columns, length = p->first;
+        uint64_t c = 0, length = p->first;
 
-        for (uint32_t b = 0; left; b++) {
-            length = length < left ? length : left;
-            row(from, to, src, length, inverse[b], stream, next);
-            src += length * size_of(from);
-            next = next ? next + length * size_of(from) : NULL;
-            to += length;
-            left -= length;
-            length = p->block;
+        for (uint32_t b = 0; b < n; b++, c += length, length = p->block) {
+            length = length < p->columns - c ? length : p->columns - c;
+            row(from, dst + (int64_t)r * dst_stride + c, p->src + at + c * size, length, inverse[b],
+                stream);
+            if (!p->next)
+                continue;
+            if (r + ROWS_AHEAD < p->rows)
+                fetch(p->next + at + ROWS_AHEAD * p->stride + c * size, length * size);
+            if (amax)
+                most[b] = raise(from, most[b], p->next + at + c * size, length);
         }
     }
+    return !p->next || !amax || maxima_of(most, n, amax, from);
 }
 
 #define QUANTISER(name, from)                                                                      \
@@ -305,10 +321,10 @@ INLINE void values(const struct sw_panel *p, const float *inverse, char *dst, in
     {                                                                                              \
         return maxima(p, amax, from);                                                              \
     }                                                                                              \
-    VECTOR static void values_##name(const struct sw_panel *p, const float *inverse, char *dst,    \
-        int64_t dst_stride, bool stream)                                                           \
+    VECTOR static bool values_##name(const struct sw_panel *p, const float *inverse, char *dst,    \
+        int64_t dst_stride, bool stream, float *amax)                                              \
     {                                                                                              \
-        values(p, inverse, dst, dst_stride, stream, from);                                         \
+        return values(p, inverse, dst, dst_stride, stream, amax, from);                            \
     }                                                                                              \
     const struct sw_quantiser kernel_##name##_avx512 = {maxima_##name, values_##name};
 QUANTISER(bf16, SW_BF16)

@@ -107,9 +107,12 @@ static inline bool maxima(const struct sw_panel *p, float *amax, enum sw_dtype f
     return any < INFINITE;
 }
 
-static inline void values(const struct sw_panel *p, const float *inverse, char *dst,
-    int64_t dst_stride, enum sw_dtype from, unsigned size)
+static inline bool values(const struct sw_panel *p, const float *inverse, char *dst,
+    int64_t dst_stride, float *amax, enum sw_dtype from, unsigned size)
 {
+    struct sw_panel next = *p;
+
+    next.src = p->next;
     for (uint64_t r = 0; r < p->rows; r++) {
         const char *src = p->src + (int64_t)r * p->stride;
         uint8_t *to = (uint8_t *)dst + (int64_t)r * dst_stride;
@@ -123,18 +126,19 @@ static inline void values(const struct sw_panel *p, const float *inverse, char *
             to[c] = value_of(sw_cast_widen(from, src + c * size), inverse[b]);
         }
     }
+    return !p->next || !amax || maxima(&next, amax, from, size);
 }
 
 #define QUANTISER(from, size)                                                                      \
-    static bool maxima_##from(const struct sw_panel *p, float *amax)                              \
+    static bool maxima_##from(const struct sw_panel *p, float *amax)                               \
     {                                                                                              \
         return maxima(p, amax, SW_##from, size);                                                   \
     }                                                                                              \
-    static void values_##from(const struct sw_panel *p, const float *inverse, char *dst,          \
-        int64_t dst_stride, bool stream)                                                           \
+    static bool values_##from(const struct sw_panel *p, const float *inverse, char *dst,           \
+        int64_t dst_stride, bool stream, float *amax)                                              \
     {                                                                                              \
         (void)stream;                                                                              \
-        values(p, inverse, dst, dst_stride, SW_##from, size);                                      \
+        return values(p, inverse, dst, dst_stride, amax, SW_##from, size);                         \
     }                                                                                              \
     static const struct sw_quantiser scalar_##from = {maxima_##from, values_##from};
 QUANTISER(BF16, 2)

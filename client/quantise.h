@@ -31,17 +31,18 @@ struct sw_panel {
     uint64_t columns; /* > 0 */
     uint64_t first;   /* columns of the first block, at most `block` */
     uint64_t block;   /* columns of the next ones; the last may have less */
-    const char *next; /* a panel with the same stride that comes next, to be fetched from memory;
-                       * NULL: none */
+    const char *next; /* a panel of the same shape that comes next; NULL: none */
 };
 
 struct sw_quantiser {
     /* amax[i] becomes the largest magnitude of block i. False: some value is NaN or infinite. */
     bool (*maxima)(const struct sw_panel *p, float *amax);
     /* Values of block i by inverse[i] = 1 / its scale. With `stream` stores go past the caches:
-     * sw_isa_fence then. Non-finite values give any bits. */
-    void (*values)(
-        const struct sw_panel *p, const float *inverse, char *dst, int64_t dst_stride, bool stream);
+     * sw_isa_fence then. Non-finite values give any bits. The next panel, if there is one, is
+     * fetched into the cache meanwhile; with `amax` its maxima are found on the way, so that memory
+     * is never idle. False: these are not finite. */
+    bool (*values)(const struct sw_panel *p, const float *inverse, char *dst, int64_t dst_stride,
+        bool stream, float *amax);
 };
 
 /* From BF16, F16 or F32. NULL: another type, or the machine has no such instructions. */

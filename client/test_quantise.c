@@ -29,12 +29,12 @@ static uint32_t draw(void)
 
 /* ---- one row with one scale ---- */
 
-static void values_of(unsigned isa, enum sw_dtype t, const void *in, uint64_t n, float inverse,
-    uint8_t *out)
+static void values_of(
+    unsigned isa, enum sw_dtype t, const void *in, uint64_t n, float inverse, uint8_t *out)
 {
     const struct sw_panel p = {.src = in, .rows = 1, .columns = n, .first = n, .block = n};
 
-    sw_quantiser_find(isa, t)->values(&p, &inverse, (char *)out, 0, isa % 2);
+    sw_quantiser_find(isa, t)->values(&p, &inverse, (char *)out, 0, isa % 2, NULL);
 }
 
 static void compare(enum sw_dtype t, const void *in, uint64_t n, float scale, bool by_oracle)
@@ -73,7 +73,8 @@ static void setup(void)
         every[i] = (uint16_t)i;
 }
 
-/* Scales of blocks of every magnitude: each finite BF16 maximum's own, for all BF16 and F16 values. */
+/* Scales of blocks of every magnitude: each finite BF16 maximum's own, for all BF16 and F16 values.
+ */
 START_TEST(every_half_by_many_scales)
 {
     for (uint32_t top = _i * 0x1000u; top < 0x7f80 && top < (_i + 1) * 0x1000u; top += 61) {
@@ -246,7 +247,12 @@ START_TEST(panels)
                 scale[b] = sw_scale_of(SW_SCALE_FP32, got[b]);
                 inverse[b] = 1.0f / scale[b];
             }
-            q->values(&s.p, inverse, (char *)out + at, (int64_t)stride, round % 2);
+            for (uint32_t b = 0; b < s.n; b++)
+                got[b] = -1;
+            ck_assert(q->values(&s.p, inverse, (char *)out + at, (int64_t)stride, round % 2,
+                round % 3 ? got : NULL));
+            for (uint32_t b = 0; b < s.n; b++) /* the next panel is the same one */
+                ck_assert(got[b] == (s.p.next && round % 3 ? want[b] : -1));
             for (uint64_t i = 0; i < bytes; i++) {
                 const uint64_t r = i < at ? s.p.rows : (i - at) / stride, c = (i - at) % stride;
 
@@ -284,6 +290,13 @@ START_TEST(non_finite_is_noticed)
         memcpy(s.memory + (at_of(&s, draw() % s.p.rows, draw() % s.p.columns) - s.memory),
             &bad[type][draw() % 4], size_of(s.type));
         ck_assert(!q || !q->maxima(&s.p, amax));
+        if (q && s.p.next) {
+            float inverse[SW_PANEL_BLOCKS] = {0};
+            char *out = malloc(s.p.rows * s.p.columns);
+
+            ck_assert(!q->values(&s.p, inverse, out, (int64_t)s.p.columns, round % 2, amax));
+            free(out);
+        }
         free(s.memory);
     }
 }
