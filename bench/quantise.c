@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * bench-quantise [--bytes=N] [--rounds=N] [--threads=N] [--json]: how fast puts quantise and cast,
- * beside a loop that reads and writes the same bytes and does nothing else (bench/mix.c). Tensors of
- * N bytes in all go through the executor, as a trainer's puts do.
+ * beside a loop that reads and writes the same bytes and does nothing else (bench/mix.c). Tensors
+ * of N bytes in all go through the executor, as a trainer's puts do.
  */
 #include <getopt.h>
 #include <inttypes.h>
@@ -80,16 +80,15 @@ static void fill_in(struct program *p, const struct kind *k)
     const int fp8 = k->scale != SW_SCALE_NONE;
     uint64_t at = 0;
 
-    p->templates[0] =
-        (struct sw_load_template){fp8 ? SW_TRANSFORM_FP8_VALUES : SW_TRANSFORM_CAST, k->from, k->to,
-            2, {0}, {ROWS, COLUMNS}, {COLUMNS * out, out}};
+    p->templates[0] = (struct sw_load_template){fp8 ? SW_TRANSFORM_FP8_VALUES : SW_TRANSFORM_CAST,
+        k->from, k->to, 2, {0}, {ROWS, COLUMNS}, {COLUMNS * out, out}};
     p->templates[1] = (struct sw_load_template){SW_TRANSFORM_FP8_SCALES, k->from, SW_F32, 2, {0},
         {blocks[0], blocks[1]}, {blocks[1] * 4, 4}};
     for (uint32_t i = 0; i < p->n; i++) {
-        p->sources[i] = (struct sw_source){
-            "w", k->from, 2, {ROWS, COLUMNS}, {2, {0}, {ROWS, COLUMNS}}};
-        p->grids[i] = (struct sw_grid){i, {128, 128}, k->scale, (uint32_t)k->shared,
-            i * blocks[0] * blocks[1]};
+        p->sources[i] =
+            (struct sw_source){"w", k->from, 2, {ROWS, COLUMNS}, {2, {0}, {ROWS, COLUMNS}}};
+        p->grids[i] = (struct sw_grid){
+            i, {128, 128}, k->scale, (uint32_t)k->shared, i * blocks[0] * blocks[1]};
         p->loads[i] = (struct sw_load){i, 0, i, i, 0};
         p->tiles[i] = (struct sw_tile){at, ELEMENTS * out};
         at += ELEMENTS * out;
@@ -151,8 +150,7 @@ static uint64_t put_all(struct program *p, const struct kind *k, const struct me
     sw_executor_set_maxima(p->x, m->maxima, p->checked->n_maxima);
     start = bench_now();
     for (uint32_t i = 0; i < p->n; i++) {
-        const struct sw_tensor t = {
-            m->src + i * ELEMENTS * size, k->from, 2, {ROWS, COLUMNS}};
+        const struct sw_tensor t = {m->src + i * ELEMENTS * size, k->from, 2, {ROWS, COLUMNS}};
 
         if (sw_executor_put(p->x, i, &t, &e)) {
             fprintf(stderr, "bench-quantise: %s\n", e.text);

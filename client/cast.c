@@ -99,8 +99,7 @@ float sw_cast_widen(enum sw_dtype from, const void *src)
     return f;
 }
 
-static inline bool run(
-    void *dst, const void *src, uint64_t n, enum sw_dtype from, enum sw_dtype to)
+static inline bool run(void *dst, const void *src, uint64_t n, enum sw_dtype from, enum sw_dtype to)
 {
     const char *s = src;
     char *d = dst;
@@ -116,7 +115,7 @@ static inline bool run(
 }
 
 #define CAST(from, to)                                                                             \
-    static bool from##_to_##to(void *dst, const void *src, uint64_t n, bool stream)               \
+    static bool from##_to_##to(void *dst, const void *src, uint64_t n, bool stream)                \
     {                                                                                              \
         (void)stream;                                                                              \
         return run(dst, src, n, SW_##from, SW_##to);                                               \

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Casts among F32, BF16 and F16, element by element: to nearest, ties to even. What is too large
- * becomes infinite; a NaN keeps its sign and as much of its payload as fits, and is quiet. Pure, and
- * independent of the thread's floating-point modes.
+ * becomes infinite; a NaN keeps its sign and as much of its payload as fits, and is quiet. Pure,
+ * and independent of the thread's floating-point modes.
  */
 #ifndef SW_CLIENT_CAST_H
 #define SW_CLIENT_CAST_H

@@ -73,8 +73,8 @@ static bool cast_apart(const struct sw_convert *c, char *dst, const char *src, u
     return finite;
 }
 
-bool sw_convert_run(const struct sw_convert *c, void *dst, const void *src, uint64_t from,
-    uint64_t to, bool stream)
+bool sw_convert_run(
+    const struct sw_convert *c, void *dst, const void *src, uint64_t from, uint64_t to, bool stream)
 {
     const uint32_t inner = c->n - 1;
     bool finite = true;
@@ -93,8 +93,7 @@ bool sw_convert_run(const struct sw_convert *c, void *dst, const void *src, uint
         units = units < to - from ? units : to - from;
         if ((units == 1 || c->src[inner] == (int64_t)c->src_size) &&
             (units == 1 || c->dst[inner] == (int64_t)c->dst_size))
-            finite =
-                c->cast((char *)dst + d, (const char *)src + s, units, stream) && finite;
+            finite = c->cast((char *)dst + d, (const char *)src + s, units, stream) && finite;
         else
             finite = cast_apart(c, (char *)dst + d, (const char *)src + s, units, c->dst[inner],
                          c->src[inner]) &&

@@ -47,8 +47,8 @@ bool sw_executor_holds(const struct sw_executor *x, uint32_t source);
 int sw_executor_put(
     struct sw_executor *x, uint32_t source, const struct sw_tensor *value, struct sw_error *e);
 
-/* Quantises the values that were held, by the final maxima, and counts them. Not at the same time as
- * puts. After an error (SW_ERR_NOMEM; SW_ERR_PROTOCOL: a maximum is no number) it may be called
+/* Quantises the values that were held, by the final maxima, and counts them. Not at the same time
+ * as puts. After an error (SW_ERR_NOMEM; SW_ERR_PROTOCOL: a maximum is no number) it may be called
  * again; when nothing is held it does nothing. */
 int sw_executor_finish(struct sw_executor *x, struct sw_error *e);
 

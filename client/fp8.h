@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * FP8 loads: one grid over one value. The box is cut into panels, each small enough for a cache, and
- * a panel is worked on by one thread. Panels are independent: different threads may take different
- * ones of the same step.
+ * FP8 loads: one grid over one value. The box is cut into panels, each small enough for a cache,
+ * and a panel is worked on by one thread. Panels are independent: different threads may take
+ * different ones of the same step.
  */
 #ifndef SW_CLIENT_FP8_H
 #define SW_CLIENT_FP8_H
@@ -13,6 +13,10 @@
 #include "client/grid.h"
 #include "client/isa.h"
 #include "client/loads.h"
+
+#define SW_FP8_BLOCK_BYTES                                                                         \
+    (256u << 10) /* of the source; a larger block is not done at once, and no                      \
+                  * panel is larger */
 
 enum sw_fp8_step {
     SW_FP8_AT_ONCE, /* maxima, values and scales of each panel: whole blocks */
@@ -45,9 +49,9 @@ struct sw_fp8_cut {
 struct sw_fp8_work {
     struct sw_fp8 what;
     enum sw_fp8_step step;
-    unsigned size; /* bytes of a source element */
-    uint32_t outer;                /* dimensions before rows and columns */
-    uint64_t lo[SW_MAX_DIMS];      /* the area that the outer dimensions cover */
+    unsigned size;            /* bytes of a source element */
+    uint32_t outer;           /* dimensions before rows and columns */
+    uint64_t lo[SW_MAX_DIMS]; /* the area that the outer dimensions cover */
     uint64_t len[SW_MAX_DIMS];
     struct sw_fp8_cut rows, columns;
     int64_t row_stride, column_stride; /* of the value */
@@ -60,6 +64,9 @@ bool sw_fp8_at_once(const struct sw_source *s, const struct sw_grid *g);
 
 /* Covers what the loads want; all of the box for SW_FP8_MAXIMA of a shared grid. */
 void sw_fp8_plan(struct sw_fp8_work *w, const struct sw_fp8 *what, enum sw_fp8_step step);
+
+/* Elements [*from, *to) of the box that a piece of an axis has: some. */
+void sw_fp8_piece(const struct sw_fp8_cut *c, uint64_t i, uint64_t *from, uint64_t *to);
 
 /* Does the panels [first, last). SW_ERR_INVALID: a value is not finite (in SW_FP8_VALUES: a
  * maximum). SW_ERR_NOMEM. */

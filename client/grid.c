@@ -7,7 +7,8 @@ static struct sw_grid_axis axis(uint64_t start, uint64_t length, uint64_t block)
 {
     struct sw_grid_axis a = {.length = length, .block = block, .phase = start % block};
 
-    /* A box lies in its tensor, so that sums of places in it don't overflow; with blocks they may. */
+    /* A box lies in its tensor, so that sums of places in it don't overflow; with blocks they may.
+     */
     a.blocks = length == 0 ? 0 : 1 + (length - 1) / block;
     if (length && (length - 1) % block >= block - a.phase)
         a.blocks++;
@@ -37,7 +38,7 @@ bool sw_grid_shape(
     if (!sw_grid_axes(g, s, &rows, &columns))
         return false;
     for (uint32_t d = 0; d < s->box.ndim; d++) {
-        shape[d] = d + 1 == s->box.ndim ? columns.blocks
+        shape[d] = d + 1 == s->box.ndim   ? columns.blocks
                    : d + 2 == s->box.ndim ? rows.blocks
                                           : s->box.len[d];
         overflow |= __builtin_mul_overflow(n, shape[d], &n);

@@ -45,8 +45,7 @@ INLINE __m256i load8(enum sw_dtype from, const char *src)
 INLINE __m128i narrow(enum sw_dtype to, __m256i f)
 {
     const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(f, 16), _mm256_set1_epi32(1));
-    const __m256i up =
-        _mm256_add_epi32(_mm256_add_epi32(f, odd), _mm256_set1_epi32(0x7fff));
+    const __m256i up = _mm256_add_epi32(_mm256_add_epi32(f, odd), _mm256_set1_epi32(0x7fff));
     const __m256i nan = _mm256_cmpgt_epi32(magnitude_of(f), _mm256_set1_epi32(INFINITE));
     __m256i half;
 
@@ -69,8 +68,8 @@ INLINE uint32_t largest32(__m256i most)
 
 /* ---- casts ---- */
 
-INLINE __m256i cast8(enum sw_dtype from, enum sw_dtype to, char *dst, const char *src, bool stream,
-    __m256i most)
+INLINE __m256i cast8(
+    enum sw_dtype from, enum sw_dtype to, char *dst, const char *src, bool stream, __m256i most)
 {
     const __m256i f = load8(from, src);
 
@@ -210,11 +209,10 @@ INLINE __m256i code8(__m256i x, __m256 by)
 {
     const __m256i weights = _mm256_set1_epi32(1 << 16 | 16);
     const __m256 y = _mm256_mul_ps(_mm256_castsi256_ps(x), by);
-    const __m256 a =
-        _mm256_min_ps(_mm256_castsi256_ps(magnitude_of(_mm256_castps_si256(y))),
-            _mm256_set1_ps(448.0f * 8));
-    const __m256 place = _mm256_and_ps(_mm256_max_ps(a, _mm256_set1_ps(0.125f)),
-        _mm256_castsi256_ps(_mm256_set1_epi32(INFINITE)));
+    const __m256 a = _mm256_min_ps(
+        _mm256_castsi256_ps(magnitude_of(_mm256_castps_si256(y))), _mm256_set1_ps(448.0f * 8));
+    const __m256 place = _mm256_and_ps(
+        _mm256_max_ps(a, _mm256_set1_ps(0.125f)), _mm256_castsi256_ps(_mm256_set1_epi32(INFINITE)));
     const __m256 sum = _mm256_fmadd_ps(place, _mm256_set1_ps(1 << 20), a);
 
     return _mm256_madd_epi16(_mm256_castps_si256(sum), weights);
@@ -253,8 +251,7 @@ INLINE __m256i code32(enum sw_dtype from, const char *src, __m256 by)
         d = bytes16(load8(from, src + 32), load8(from, src + 48), by);
         codes = _mm256_packus_epi16(c, d);
         codes = _mm256_permutevar8x32_epi32(codes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
-        return with_signs(
-            codes, _mm256_permute4x64_epi64(_mm256_packs_epi16(a, b), 0xd8));
+        return with_signs(codes, _mm256_permute4x64_epi64(_mm256_packs_epi16(a, b), 0xd8));
     }
     c = _mm256_loadu_si256((const void *)(src + 64));
     d = _mm256_loadu_si256((const void *)(src + 96));
@@ -273,8 +270,8 @@ INLINE void some(enum sw_dtype from, char *dst, const char *src, uint64_t n, __m
     memcpy(dst, out, n);
 }
 
-INLINE void row(enum sw_dtype from, char *dst, const char *src, uint64_t n, float inverse,
-    bool stream)
+INLINE void row(
+    enum sw_dtype from, char *dst, const char *src, uint64_t n, float inverse, bool stream)
 {
     const unsigned step = 32 * size_of(from), line = 2 * step;
     const __m256 by = _mm256_set1_ps(inverse * 8);

@@ -44,7 +44,8 @@ INLINE __m256i narrow(enum sw_dtype to, __m512i f)
 
     if (to == SW_F16)
         return _mm512_cvtps_ph(_mm512_castsi512_ps(f), _MM_FROUND_TO_NEAREST_INT);
-    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_mask_add_epi32(quiet(f), finite, f, up), 16));
+    return _mm512_cvtepi32_epi16(
+        _mm512_srli_epi32(_mm512_mask_add_epi32(quiet(f), finite, f, up), 16));
 }
 
 /* ---- casts ---- */
@@ -199,10 +200,10 @@ INLINE __m512i code16(__m512i x, __m512 by)
 {
     const __m512i weights = _mm512_set1_epi32(1 << 16 | 16);
     const __m512 y = _mm512_mul_ps(_mm512_castsi512_ps(x), by);
-    const __m512 a = _mm512_range_ps(y, _mm512_set1_ps(448.0f * 8), 2);      /* nearer to 0 */
-    const __m512 at_least = _mm512_range_ps(a, _mm512_set1_ps(0.125f), 3);   /* farther from 0 */
-    const __m512 place = _mm512_and_ps(
-        at_least, _mm512_castsi512_ps(_mm512_set1_epi32((int)0xff800000)));
+    const __m512 a = _mm512_range_ps(y, _mm512_set1_ps(448.0f * 8), 2);    /* nearer to 0 */
+    const __m512 at_least = _mm512_range_ps(a, _mm512_set1_ps(0.125f), 3); /* farther from 0 */
+    const __m512 place =
+        _mm512_and_ps(at_least, _mm512_castsi512_ps(_mm512_set1_epi32((int)0xff800000)));
     const __m512 sum = _mm512_fmadd_ps(place, _mm512_set1_ps(1 << 20), a);
 
     return _mm512_madd_epi16(_mm512_castps_si512(sum), weights);
@@ -226,10 +227,10 @@ INLINE __m512i code64(enum sw_dtype from, const char *src, __m512 by)
 
     if (from == SW_BF16) { /* a zero below each makes them single precision */
         const __m512i a = _mm512_loadu_si512(src), b = _mm512_loadu_si512(src + LINE);
-        const __m512i low = bytes32(code16(_mm512_unpacklo_epi16(zero, a), by),
-            code16(_mm512_unpackhi_epi16(zero, a), by));
-        const __m512i high = bytes32(code16(_mm512_unpacklo_epi16(zero, b), by),
-            code16(_mm512_unpackhi_epi16(zero, b), by));
+        const __m512i low = bytes32(
+            code16(_mm512_unpacklo_epi16(zero, a), by), code16(_mm512_unpackhi_epi16(zero, a), by));
+        const __m512i high = bytes32(
+            code16(_mm512_unpacklo_epi16(zero, b), by), code16(_mm512_unpackhi_epi16(zero, b), by));
 
         return _mm512_permutexvar_epi64(
             _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), _mm512_packus_epi16(low, high));
@@ -260,8 +261,8 @@ INLINE void some(enum sw_dtype from, char *dst, const char *src, uint64_t n, __m
     }
 }
 
-INLINE void row(enum sw_dtype from, char *dst, const char *src, uint64_t n, float inverse,
-    bool stream)
+INLINE void row(
+    enum sw_dtype from, char *dst, const char *src, uint64_t n, float inverse, bool stream)
 {
     const unsigned line = LINE * size_of(from);
     const __m512 by = _mm512_set1_ps(inverse * 8);

@@ -75,7 +75,8 @@ static int start(struct sw_loads *l, const struct sw_load_program *part, struct 
         part->n_maxima > SW_BYTES_MAX / sizeof(float))
         return sw_fail(e, SW_ERR_PROTOCOL,
             "load program of %u templates, %u loads, %u grids, %u checks, %u tiles, %" PRIu64
-            " maxima, %" PRIu64 " bytes is over the limits (%u templates, grids or checks, %u loads "
+            " maxima, %" PRIu64
+            " bytes is over the limits (%u templates, grids or checks, %u loads "
             "or tiles, %" PRIu64 " bytes)",
             part->total_templates, part->total_loads, part->total_grids, part->total_checks,
             part->total_tiles, part->n_maxima, part->replica_bytes, SW_TENSORS_MAX, SW_EXTENTS_MAX,
@@ -142,7 +143,8 @@ int sw_loads_add(struct sw_loads *l, const struct sw_load_program *part, struct 
 bool sw_loads_whole(const struct sw_loads *l)
 {
     return l->n_templates == l->total_templates && l->n_loads == l->total_loads &&
-           l->n_grids == l->total_grids && l->n_checks == l->total_checks && l->n_tiles == l->total_tiles;
+           l->n_grids == l->total_grids && l->n_checks == l->total_checks &&
+           l->n_tiles == l->total_tiles;
 }
 
 /* ---- finding the loads of a source ---- */

@@ -295,8 +295,8 @@ static int check_sums(const struct sw_loads *l, const struct reach *reach, struc
     return rc;
 }
 
-static int check_programs(struct sw_loads *l, const struct sw_source *sources,
-    uint32_t n_sources, struct sw_error *e)
+static int check_programs(
+    struct sw_loads *l, const struct sw_source *sources, uint32_t n_sources, struct sw_error *e)
 {
     struct reach *reach = calloc(l->n_templates + 1ull, sizeof(*reach));
     int rc = 0;

@@ -130,11 +130,11 @@ static inline bool values(const struct sw_panel *p, const float *inverse, char *
 }
 
 #define QUANTISER(from, size)                                                                      \
-    static bool maxima_##from(const struct sw_panel *p, float *amax)                              \
+    static bool maxima_##from(const struct sw_panel *p, float *amax)                               \
     {                                                                                              \
         return maxima(p, amax, SW_##from, size);                                                   \
     }                                                                                              \
-    static bool values_##from(const struct sw_panel *p, const float *inverse, char *dst,          \
+    static bool values_##from(const struct sw_panel *p, const float *inverse, char *dst,           \
         int64_t dst_stride, bool stream, float *amax)                                              \
     {                                                                                              \
         (void)stream;                                                                              \

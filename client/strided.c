@@ -121,8 +121,8 @@ static void zero_row(char *dst, uint64_t unit, uint64_t n, int64_t dst_stride)
         memset(dst + (int64_t)i * dst_stride, 0, unit);
 }
 
-/* `bias` is taken off every place in dst: a gather writes its part at the start of a buffer. No src:
- * zeros. */
+/* `bias` is taken off every place in dst: a gather writes its part at the start of a buffer. No
+ * src: zeros. */
 static void walk(const struct sw_strided *s, char *dst, uint64_t bias, const char *src,
     uint64_t from, uint64_t to)
 {

@@ -94,13 +94,15 @@ static void check_one(
     uint32_t want;
 
     if (is_nan(from, in)) {
-        ck_assert_msg(is_nan(to, out) && (out & quiet) && in >> (in_bits - 1) == out >> (out_bits - 1),
+        ck_assert_msg(
+            is_nan(to, out) && (out & quiet) && in >> (in_bits - 1) == out >> (out_bits - 1),
             "%s: NaN %x became %x", isa, in, out);
         return;
     }
     want = to_f32(from, in);
     if (to != SW_F32)
-        want = is_finite(SW_F32, want) ? nearest16(to, want) : (want >> 16 & 0x8000) | infinite16(to);
+        want =
+            is_finite(SW_F32, want) ? nearest16(to, want) : (want >> 16 & 0x8000) | infinite16(to);
     ck_assert_msg(want == out, "%s: %s %x to %s: %x, must be %x", isa, sw_dtype_name(from), in,
         sw_dtype_name(to), out, want);
 }
@@ -125,7 +127,8 @@ static uint32_t draw(void)
     return (uint32_t)(state >> 16);
 }
 
-/* Every one of 16 bits; of 32 bits every tie of both formats and its neighbours, and random ones. */
+/* Every one of 16 bits; of 32 bits every tie of both formats and its neighbours, and random ones.
+ */
 static uint64_t inputs(enum sw_dtype from, void **out)
 {
     uint64_t n = 0;
@@ -154,7 +157,9 @@ static uint64_t inputs(enum sw_dtype from, void **out)
     while (n < 20ull * ALL)
         wide[n++] = draw();
     for (uint32_t i = 0; i < 3000; i++) /* around the largest ones, the smallest ones, NaNs */
-        wide[i * 7] = (i % 3 == 0 ? 0x477fe000u : i % 3 == 1 ? 0x7f7f0000u : 0x7f800000u) +
+        wide[i * 7] = (i % 3 == 0      ? 0x477fe000u
+                          : i % 3 == 1 ? 0x7f7f0000u
+                                       : 0x7f800000u) +
                       i * 5 % 20000 - 10000;
     *out = wide;
     return n;
@@ -178,8 +183,8 @@ START_TEST(casts_are_right)
                 if (isa == SW_ISA_SCALAR) {
                     memcpy(want, out, n * size_of(types[b]));
                     for (uint64_t i = 0; i < n; i++)
-                        check_one(types[a], types[b], get(types[a], in, i),
-                            get(types[b], out, i), sw_isa_name(isa));
+                        check_one(types[a], types[b], get(types[a], in, i), get(types[b], out, i),
+                            sw_isa_name(isa));
                 }
                 for (uint64_t i = 0; i < n; i++)
                     if (get(types[b], out, i) != get(types[b], want, i))
@@ -229,7 +234,8 @@ START_TEST(non_finite_is_noticed)
             for (int b = 0; b < 3; b++) {
                 const enum sw_dtype t = types[a];
                 const uint32_t most = t == SW_F32 ? 0xff7fffff : 0x8000 | (infinite16(t) - 1);
-                const uint32_t bad[3] = {most + 1, most + 2, most - (t == SW_F32 ? 1u << 31 : 0x8000) + 1};
+                const uint32_t bad[3] = {
+                    most + 1, most + 2, most - (t == SW_F32 ? 1u << 31 : 0x8000) + 1};
                 sw_cast_fn *cast = sw_cast_find(isa, t, types[b]);
 
                 for (unsigned i = 0; i < 100 && cast; i++) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Load programs with transforms, made at random, against what the formulas say element by element. */
+/* Load programs with transforms, made at random, against what the formulas say element by element.
+ */
 #include "client/test_fp8.h"
 
 #include <check.h>
@@ -78,7 +79,8 @@ static void random_source(struct scene *s, bool large)
     static const enum sw_dtype types[3] = {SW_BF16, SW_F16, SW_F32};
     const uint32_t ndim = large ? 2 : 1 + draw(4);
 
-    s->source = (struct sw_source){.name = "w", .dtype = large ? SW_F32 : types[draw(3)], .ndim = ndim};
+    s->source =
+        (struct sw_source){.name = "w", .dtype = large ? SW_F32 : types[draw(3)], .ndim = ndim};
     s->source.box.ndim = ndim;
     s->elements = 1;
     for (uint32_t d = 0; d < ndim; d++) {
@@ -89,10 +91,11 @@ static void random_source(struct scene *s, bool large)
         s->source.shape[d] = s->source.box.lo[d] + s->source.box.len[d] + draw(100);
         s->elements *= s->source.box.len[d];
     }
-    s->grid = (struct sw_grid){.block = {1 + draw(large ? 2000 : 140), 1 + draw(large ? 2000 : 140)},
-        .scale = draw(2) ? SW_SCALE_FP32 : SW_SCALE_UE8M0,
-        .shared = draw(2),
-        .first = draw(5)};
+    s->grid =
+        (struct sw_grid){.block = {1 + draw(large ? 2000 : 140), 1 + draw(large ? 2000 : 140)},
+            .scale = draw(2) ? SW_SCALE_FP32 : SW_SCALE_UE8M0,
+            .shared = draw(2),
+            .first = draw(5)};
     if (draw(3) == 0)
         s->grid.block[0] = s->grid.block[1] = 128;
 }
@@ -145,8 +148,8 @@ static void add_loads(struct scene *s, uint32_t tile, enum sw_transform transfor
             .source = transform == SW_TRANSFORM_ZERO ? UINT32_MAX : 0,
             .tmpl = p->n_templates++,
             .tile = tile,
-            .grid = transform == SW_TRANSFORM_CAST || transform == SW_TRANSFORM_ZERO ? UINT32_MAX
-                                                                                     : 0,
+            .grid =
+                transform == SW_TRANSFORM_CAST || transform == SW_TRANSFORM_ZERO ? UINT32_MAX : 0,
             .offset = at * t->dst_stride[along]};
         at += t->len[along];
     }
@@ -201,17 +204,15 @@ static void fill_value(struct scene *s)
 
     for (uint64_t i = 0; i < s->value_bytes / size; i++)
         set(s, s->memory + i * size,
-            kind == 0 && draw(900)
-                ? 0
-                : ldexpf((float)(int)draw(1 << 24) - 8388608.0f, kind == 1 ? (int)draw(20) - 34 : -26));
+            kind == 0 && draw(900) ? 0
+                                   : ldexpf((float)(int)draw(1 << 24) - 8388608.0f,
+                                         kind == 1 ? (int)draw(20) - 34 : -26));
 }
 
 static struct sw_tensor tensor_of(const struct scene *s)
 {
-    struct sw_tensor t = {.data = s->value,
-        .dtype = s->source.dtype,
-        .ndim = s->source.ndim,
-        .has_strides = 1};
+    struct sw_tensor t = {
+        .data = s->value, .dtype = s->source.dtype, .ndim = s->source.ndim, .has_strides = 1};
 
     memcpy(t.shape, s->source.box.len, sizeof(t.shape));
     memcpy(t.strides, s->strides, sizeof(t.strides));
@@ -291,8 +292,7 @@ static uint64_t block_of(const struct scene *s, const uint64_t *index)
         const uint64_t lo = s->source.box.lo[d];
         const uint64_t block = d + 1 == ndim ? s->grid.block[1] : s->grid.block[0];
 
-        at = at * s->shape[d] +
-             (d + 2 < ndim ? index[d] : (lo + index[d]) / block - lo / block);
+        at = at * s->shape[d] + (d + 2 < ndim ? index[d] : (lo + index[d]) / block - lo / block);
     }
     return at;
 }
@@ -452,8 +452,8 @@ START_TEST(non_finite_values_are_refused)
         t = tensor_of(&s);
         for (uint32_t d = 0; d < s.source.ndim; d++) {
             index[d] = draw((uint32_t)s.source.box.len[d]);
-            used += (size_t)snprintf(want + used, sizeof(want) - used, "%s%u", d ? ", " : "[",
-                (unsigned)index[d]);
+            used += (size_t)snprintf(
+                want + used, sizeof(want) - used, "%s%u", d ? ", " : "[", (unsigned)index[d]);
         }
         snprintf(want + used, sizeof(want) - used, "] of what was put is %s", names[kind]);
         memcpy(saved, element(&s, index), size_of(s.source.dtype));
@@ -543,8 +543,8 @@ START_TEST(many_held_values)
     p.n_loads = p.total_loads = p.n_tiles = p.total_tiles = 2 * MANY;
     p.n_grids = p.total_grids = MANY;
     for (uint32_t i = 0; i < MANY; i++) {
-        sources[i] = (struct sw_source){"w", SW_BF16, 2, {128, COLUMNS},
-            {2, {30, 0}, {ROWS, COLUMNS}}};
+        sources[i] =
+            (struct sw_source){"w", SW_BF16, 2, {128, COLUMNS}, {2, {30, 0}, {ROWS, COLUMNS}}};
         grids[MANY - 1 - i] = (struct sw_grid){i, {128, 128}, SW_SCALE_FP32, 1, 6ull * i};
         loads[2 * i] = (struct sw_load){i, 0, 2 * i, MANY - 1 - i, 0};
         loads[2 * i + 1] = (struct sw_load){i, 1, 2 * i + 1, MANY - 1 - i, 0};

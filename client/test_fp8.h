@@ -52,7 +52,7 @@ static inline float fp8_scale(enum sw_scale_format format, float amax)
     if (format != SW_SCALE_UE8M0)
         return ratio;
     return frexp((double)ratio, &exponent) == 0.5 ? (float)ldexp(1, exponent - 1)
-                                                   : (float)ldexp(1, exponent);
+                                                  : (float)ldexp(1, exponent);
 }
 
 #endif

@@ -29,8 +29,8 @@ static uint32_t draw(void)
 
 /* ---- one row with one scale ---- */
 
-static void values_of(unsigned isa, enum sw_dtype t, const void *in, uint64_t n, float inverse,
-    uint8_t *out)
+static void values_of(
+    unsigned isa, enum sw_dtype t, const void *in, uint64_t n, float inverse, uint8_t *out)
 {
     const struct sw_panel p = {.src = in, .rows = 1, .columns = n, .first = n, .block = n};
 
@@ -73,7 +73,8 @@ static void setup(void)
         every[i] = (uint16_t)i;
 }
 
-/* Scales of blocks of every magnitude: each finite BF16 maximum's own, for all BF16 and F16 values. */
+/* Scales of blocks of every magnitude: each finite BF16 maximum's own, for all BF16 and F16 values.
+ */
 START_TEST(every_half_by_many_scales)
 {
     for (uint32_t top = _i * 0x1000u; top < 0x7f80 && top < (_i + 1) * 0x1000u; top += 61) {
