@@ -406,7 +406,8 @@ def compare(engine, label, config, tensors, folder, split, report):
                 if lines and engine.known(config, None, lines, draft):
                     report(line, "known", f"{engine.package} does not load this: {lines[0]}")
                     continue
-                report(line, "DIFFERS" if lines else "equal", "; ".join(lines[:6]) or f"{len(parameters)} parameters")
+                report(line, "DIFFERS" if lines else "equal",
+                       "; ".join(lines[:6]) or f"{len(parameters)} parameters")
 
 
 def main():

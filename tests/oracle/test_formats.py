@@ -108,6 +108,20 @@ class Formats(unittest.TestCase):
                               q.astype(ml_dtypes.float8_e4m3fn))
             self.assertLess(np.abs(dequantise(values, scales, (32, 64)) - x).max(), 0.26)
 
+    @unittest.skipUnless(ml_dtypes, "needs ml_dtypes")
+    def test_quantise_multiplies(self):
+        """By the reciprocal, as engines do: dividing by the scale rounds some values otherwise."""
+        numbers = to_f32(np.arange(0x7F, dtype=np.uint8), "F8_E4M3")
+        halfway = (numbers[1:] + numbers[:-1]) / 2
+        other = 0
+        for amax in np.random.default_rng(2).uniform(0.1, 9, 100).astype(np.float32):
+            scale = amax / np.float32(448)
+            x = np.append(neighbours(halfway * scale), amax)[np.newaxis]
+            values, _ = quantise(x, (1, x.size), "fp32", "x")
+            self.same(values, (x * (np.float32(1) / scale)).astype(ml_dtypes.float8_e4m3fn))
+            other += ((x / scale).astype(ml_dtypes.float8_e4m3fn).view(np.uint8) != values).sum()
+        self.assertGreater(other, 100)
+
     def test_quantise_refuses(self):
         for bad in (np.nan, np.inf, -np.inf):
             x = np.zeros((2, 2), np.float32)

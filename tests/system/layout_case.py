@@ -126,7 +126,14 @@ class LayoutCase(ClusterTest):
         os.makedirs(own, exist_ok=True)
         ranks = self.cluster.start_world(folder, engine.world, name, **engine.options(own))
         self.engines.append((engine, ranks))
+        self.wait_known(name)
         return ranks
+
+    def wait_known(self, name):
+        """inferd has registered it: until the coordinator knows it, too."""
+        self.cluster.wait_status(
+            lambda s: any(e["name"] == name and e["complete"] for e in s["group_state"]["engines"]),
+            f"engine {name}")
 
     def scripted(self, name, family="qwen3", wanted=None, kind="sglang", placement=None, layout="auto",
                  text=None, lines=(), **changes):

@@ -9,8 +9,8 @@
  * Commands: open, declare, begin V, put NAME, put-rest (all not put yet), hold NAME, guard NAME (a
  * put, after which the value may not be read: who reads it again is held), spoil NAME INDEX BITS (a
  * put with an element of the box changed), ghost (a put of an undeclared tensor), end MS, publish
- * V, wait V MS, abort, close. Each is answered by `ok COMMAND` or `error COMMAND: TEXT`; who is held
- * says `holding` first.
+ * V, wait V MS, abort, close. Each is answered by `ok COMMAND` or `error COMMAND: TEXT`; who is
+ * held says `holding` first.
  *
  * Before declare: rows (this rank's part of the rows of every tensor), box NAME FIRST COUNT (other
  * rows of one), as NAME DTYPE, skip NAME.
@@ -96,8 +96,7 @@ static void hold_all(struct slow *s)
     if (!s->held)
         abort();
     for (size_t i = 0; i < s->n; i++)
-        s->held[i] =
-            (struct held){.dtype = s->tensors[i].dtype, .rows = s->tensors[i].shape[0]};
+        s->held[i] = (struct held){.dtype = s->tensors[i].dtype, .rows = s->tensors[i].shape[0]};
 }
 
 static void hold_rows(struct slow *s)
@@ -194,7 +193,8 @@ static char *copy_of(const struct slow *s, size_t i, size_t *bytes)
     copy = mmap(NULL, *bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (copy == MAP_FAILED)
         abort();
-    memcpy(copy, data, used);
+    if (data)
+        memcpy(copy, data, used);
     return copy;
 }
 

@@ -73,6 +73,7 @@ class Engines(LayoutCase):
 
     def version_with(self, engine, kind):
         """A version goes to the good engine; what was said about the other."""
+        self.wait_known("odd")
         version, folder = self.next(self.family)
         (t,) = self.ranks(folder, 1)
         self.ask(t, "declare", f"begin {version}", "put-rest", "end 0", f"publish {version}")
@@ -314,6 +315,7 @@ class Draft(LayoutCase):
         folder = self.checkpoint(config, {}, "model-draft")
         engine = Engine(tp=2, ep=2, draft=True)
         self.cluster.start_world(folder, 2, "draft", **engine.options(self.cluster.folder))
+        self.wait_known("draft")
         tensors = {name: value for name, value in
                    make_small.random_tensors(config, seed=1).items()
                    if not name.startswith("model.layers.3.")}
@@ -400,8 +402,9 @@ class Tied(LayoutCase):
         shifted = ((f"box {HEAD} 0 400",), (f"box {HEAD} 400 100",), (f"box {HEAD} 500 499",))
         equal = ((f"box {HEAD} 0 999", f"box {EMBED} 0 999"), (f"skip {HEAD}", f"skip {EMBED}"),
                  (f"skip {HEAD}", f"box {EMBED} 0 999"))
-        alone = ((f"skip {HEAD}",),) * 3
-        for how, good in ((whole, False), (shifted, False), (equal, True), (alone, True)):
+        alone, other = ((f"skip {HEAD}",),) * 3, ((f"skip {EMBED}",),) * 3
+        for how, good in ((whole, False), (shifted, False), (equal, True), (alone, True),
+                          (other, True)):
             with self.subTest(how=how):
                 version, folder = self.next(tensors=self.tensors("qwen3", self.version, "same"))
                 trainers = self.ranks(folder, 3)

@@ -19,7 +19,7 @@ static bool same_box(const void *arg, uint32_t item, const void *key)
 {
     const struct sw_boxes *b = arg;
 
-    return !memcmp(&b->items[item], key, sizeof(struct sw_box));
+    return sw_box_equal(&b->items[item], key);
 }
 
 uint32_t sw_boxes_find(const struct sw_boxes *b, const struct sw_box *box)
@@ -53,6 +53,12 @@ void sw_boxes_free(struct sw_boxes *b)
     free(b->items);
     sw_index_free(&b->index);
     *b = (struct sw_boxes){0};
+}
+
+bool sw_box_equal(const struct sw_box *a, const struct sw_box *b)
+{
+    return a->ndim == b->ndim && !memcmp(a->lo, b->lo, a->ndim * sizeof(*a->lo)) &&
+           !memcmp(a->len, b->len, a->ndim * sizeof(*a->len));
 }
 
 uint64_t sw_box_volume(const struct sw_box *box)
@@ -122,9 +128,12 @@ const char *sw_box_text(const struct sw_box *box, char *text, size_t size)
 {
     size_t used = (size_t)snprintf(text, size, "[");
 
-    for (uint32_t d = 0; d < box->ndim && used < size; d++)
-        used += (size_t)snprintf(text + used, size - used, "%s%llu:%llu", d ? ", " : "",
-            (unsigned long long)box->lo[d], (unsigned long long)(box->lo[d] + box->len[d]));
+    for (uint32_t d = 0; d < box->ndim && used < size; d++) {
+        const unsigned long long lo = box->lo[d], len = box->len[d];
+
+        used +=
+            (size_t)snprintf(text + used, size - used, "%s%llu:%llu", d ? ", " : "", lo, lo + len);
+    }
     if (used < size)
         snprintf(text + used, size - used, "]");
     return text;

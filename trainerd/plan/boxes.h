@@ -18,6 +18,8 @@ uint32_t sw_boxes_add(struct sw_boxes *b, const struct sw_box *box);
 uint32_t sw_boxes_find(const struct sw_boxes *b, const struct sw_box *box);
 void sw_boxes_free(struct sw_boxes *b);
 
+bool sw_box_equal(const struct sw_box *a, const struct sw_box *b);
+
 /* Elements; 1 without dimensions. */
 uint64_t sw_box_volume(const struct sw_box *box);
 

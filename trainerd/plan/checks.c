@@ -73,8 +73,8 @@ static bool same_boxes(const struct held *a, size_t n_a, const struct held *b, s
 
 /* `held` has the boxes of each member, one member after another; first[set]: where those of its
  * first one begin, SW_NONE at the start. */
-static int compare_members(const struct sw_layout *l, const struct held *held, size_t n,
-    size_t *first, struct sw_error *e)
+static int compare_members(
+    const struct sw_layout *l, const struct held *held, size_t n, size_t *first, struct sw_error *e)
 {
     for (size_t from = 0, to; from < n; from = to) {
         const uint32_t set = l->set[held[from].set];

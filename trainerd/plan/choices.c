@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "trainerd/plan/choices.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -208,6 +209,7 @@ static uint32_t cut_split(struct maker *m, const struct sw_grid_cut *grid, uint3
     for (uint32_t i = 0; i < grid->n_cells; i++) {
         const uint32_t n = grid->first[i + 1] - grid->first[i];
 
+        assert(n > 0); /* check_cells */
         sw_grid_cell(grid, i, &cell);
         if (count_in(f, &cell, &box) &&
             add_cell(m, first, grid->ranks[grid->first[i] + v % n], &box, f))

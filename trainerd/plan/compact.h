@@ -75,7 +75,9 @@ struct sw_slab_run {
 struct sw_want { /* sorted by kind, parameter, offset */
     uint32_t slab, parameter;
     uint64_t offset; /* bytes from the parameter's start to the slab box's first element */
-    /* Rows of the box lie as the parameter's strides say: the last dimensions are the box's. */
+    /* Rows of the box lie as the parameter's strides say: the last dimensions are the box's. Where
+     * the box has more (packed experts), these have length 1. An alias has no wants: its root's are
+     * its own. */
 };
 
 struct sw_kind {

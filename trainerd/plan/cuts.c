@@ -33,7 +33,6 @@ struct cutter {
     uint64_t share;                  /* what each rank has to send, on average */
     uint32_t family[SW_FORMATS_MAX]; /* by format: scales are cut where their values are */
     uint8_t *redundant;              /* by pattern: 1 no, 2 yes, 0 not known yet */
-    uint32_t *order, *first;         /* raw slabs by entry */
     struct span *spans;
     uint32_t spans_size;
     uint64_t *points;
@@ -107,27 +106,24 @@ static bool is_redundant(struct cutter *c, uint32_t at)
     return held / 2 >= volume;
 }
 
-static int sort_by_entry(struct cutter *c, struct sw_error *e)
+/* Raw slabs by entry: those of entry i are order[first[i]] .. order[first[i + 1] - 1]; zeros come
+ * after the last entry. `first` has two more than entries and zeros, all 0. */
+static void sort_by_entry(const struct cutter *c, uint32_t *order, uint32_t *first)
 {
-    const uint32_t n = c->b->l->c.n_entries + 1; /* the last one: zeros */
+    const uint32_t n = c->b->l->c.n_entries;
 
-    c->order = malloc(((size_t)c->raw->n + 1) * sizeof(*c->order));
-    c->first = calloc((size_t)n + 2, sizeof(*c->first));
-    if (!c->order || !c->first)
-        return no_memory(e);
     for (uint32_t i = 0; i < c->raw->n; i++) {
         const uint32_t at = c->raw->items[i].entry;
 
-        c->first[(at == SW_NONE ? n - 1 : at) + 2]++;
+        first[(at == SW_NONE ? n : at) + 2]++;
     }
-    for (uint32_t i = 2; i < n + 2; i++)
-        c->first[i] += c->first[i - 1];
+    for (uint32_t i = 2; i < n + 3; i++)
+        first[i] += first[i - 1];
     for (uint32_t i = 0; i < c->raw->n; i++) {
         const uint32_t at = c->raw->items[i].entry;
 
-        c->order[c->first[(at == SW_NONE ? n - 1 : at) + 1]++] = i;
+        order[first[(at == SW_NONE ? n : at) + 1]++] = i;
     }
-    return 0;
 }
 
 /* ---- one tensor's boxes in one family of formats ---- */
@@ -376,24 +372,32 @@ static int collect(struct cutter *c, struct sw_error *e)
     return 0;
 }
 
+/* Entry by entry. Zeros are never cut. */
+static int cut_entries(struct cutter *c, uint32_t *order, uint32_t *first)
+{
+    sort_by_entry(c, order, first);
+    for (uint32_t i = 0; i < c->b->l->c.n_entries; i++)
+        if (first[i + 1] > first[i] && cut_entry(c, order + first[i], first[i + 1] - first[i]))
+            return -1;
+    return 0;
+}
+
 int sw_cuts_make(struct sw_build *b, const struct sw_slab_set *raw, const uint32_t *dests,
     struct sw_cuts *cuts, struct sw_error *e)
 {
     const size_t n = (size_t)raw->n + 1;
     struct cutter c = {.b = b, .raw = raw, .dests = dests, .cuts = cuts};
-    int err;
+    uint32_t *order = malloc(n * sizeof(*order));
+    uint32_t *first = calloc((size_t)b->l->c.n_entries + 3, sizeof(*first));
+    int err = order && first ? 0 : no_memory(e);
 
     find_families(&c);
     c.share = find_share(&c);
     c.redundant = calloc((size_t)b->l->c.n_holders + 1, 1);
     c.cut = calloc(n, sizeof(*c.cut));
     c.n_cut = calloc(n, sizeof(*c.n_cut));
-    err = c.redundant && c.cut && c.n_cut ? sort_by_entry(&c, e) : no_memory(e);
-    for (uint32_t i = 0; !err && i <= b->l->c.n_entries; i++)
-        if (c.first[i + 1] > c.first[i] && /* zeros are no tensor: their boxes share nothing */
-            i < b->l->c.n_entries &&
-            cut_entry(&c, c.order + c.first[i], c.first[i + 1] - c.first[i]))
-            err = no_memory(e);
+    if (!err && (!c.redundant || !c.cut || !c.n_cut || cut_entries(&c, order, first)))
+        err = no_memory(e);
     if (!err)
         err = collect(&c, e);
     for (uint32_t i = 0; c.cut && i < raw->n; i++)
@@ -401,9 +405,9 @@ int sw_cuts_make(struct sw_build *b, const struct sw_slab_set *raw, const uint32
     free(c.cut);
     free(c.n_cut);
     free(c.redundant);
-    free(c.order);
-    free(c.first);
     free(c.spans);
     free(c.points);
+    free(order);
+    free(first);
     return err;
 }

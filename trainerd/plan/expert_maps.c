@@ -41,8 +41,7 @@ static int nobody_has(const struct sw_plan_target *t, const struct sw_tensor_rol
         "engine %s: expert %lld is in no slot of any rank's expert map (version %llu), so that "
         "nobody would hold %s (rule %s): every expert of a layer needs a slot",
         t->engine,
-        (long long)(role->from[last] +
-                    (tensor - role->first_tensor) % (uint32_t)role->count[last]),
+        (long long)(role->from[last] + (tensor - role->first_tensor) % (uint32_t)role->count[last]),
         (unsigned long long)t->placement->map_version, name, role->rule);
 }
 

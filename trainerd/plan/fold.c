@@ -173,8 +173,7 @@ static bool same_group(const void *arg, uint32_t item, const void *key)
     const struct sw_plan_tensor *t = key, *u;
 
     if (g->boxes)
-        return g->list->origin[item] == g->group &&
-               !memcmp(&g->boxes[item], g->box, sizeof(*g->box));
+        return g->list->origin[item] == g->group && sw_box_equal(&g->boxes[item], g->box);
     u = &g->list->tensors[g->first[item]];
     return t->ndim == u->ndim && !memcmp(t->shape, u->shape, t->ndim * sizeof(*t->shape));
 }
@@ -265,7 +264,7 @@ static int take_boxes(
         if (!has[g]) {
             has[g] = 1;
             memcpy(&rank->boxes[g], &box, sizeof(box));
-        } else if (memcmp(&rank->boxes[g], &box, sizeof(box)) != 0 &&
+        } else if (!sw_box_equal(&rank->boxes[g], &box) &&
                    split_group(list, rank, &size, &index, i, &box)) {
             err = no_memory(e);
         }

@@ -73,9 +73,9 @@ int sw_array_room(void *array, uint32_t *size, uint32_t n, size_t item_bytes)
     more = realloc(old, larger * item_bytes);
     if (!more)
         return -1;
-    memcpy(array, &more, sizeof(more));
+    memcpy(array, &more, sizeof(more)); /* which is lost on cppcheck */
     *size = larger;
-    return 0;
+    return 0; // cppcheck-suppress memleak
 }
 
 void sw_array_trim(void *array, uint32_t *size, uint32_t n, size_t item_bytes)

@@ -61,9 +61,9 @@ static bool same_parameters(const struct sw_plan_target *a, const struct sw_plan
         if (p->dtype != q->dtype || p->ndim != q->ndim || !x != !y)
             return false;
         if (p->ndim && p->ndim <= SW_MAX_DIMS &&
-            memcmp(p->shape, q->shape, p->ndim * sizeof(*p->shape)))
+            memcmp(p->shape, q->shape, p->ndim * sizeof(*p->shape)) != 0)
             return false;
-        if (strcmp(p->name, q->name) || (x && strcmp(x, y)))
+        if (strcmp(p->name, q->name) != 0 || (x && strcmp(x, y) != 0))
             return false;
     }
     return true;

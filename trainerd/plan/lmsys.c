@@ -6,6 +6,7 @@
  * several the one with the fewest targets), or else one in turn. It looks at neither bytes nor
  * NICs. What targets of different sources want is staged by each of these.
  */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -101,6 +102,7 @@ static int map_set(struct mapping *m, uint32_t set, struct sw_error *e)
 
     if (!targets)
         return no_memory(e);
+    assert(m->sources[set] > 0); /* a choice has variants */
     for (uint32_t k = 0; k < m->n_kinds; k++) {
         if (source[k] != UNSOURCED)
             continue;

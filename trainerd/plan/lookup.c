@@ -55,10 +55,10 @@ static int sort_slabs(struct sw_lookup *k, struct sw_error *e)
 static int lookup_make(const struct sw_layout *l, struct sw_lookup **out, struct sw_error *e)
 {
     struct sw_lookup *k = calloc(1, sizeof(*k));
-    int err = k ? 0 : no_memory(e);
+    int err;
 
-    if (err)
-        return err;
+    if (!k)
+        return no_memory(e);
     k->l = l;
     err = sw_wanting_init(&k->w, l, false, e);
     if (!err)

@@ -86,7 +86,8 @@ void sw_fold_free(struct sw_fold *f);
  * that comes twice, or with another dtype or shape than in another rank. */
 int sw_fold_add(struct sw_fold *f, uint32_t rank, uint32_t host, uint32_t n,
     const struct sw_source *sources, struct sw_error *e);
-/* All of them, in the order in which they were added; borrowed from the fold. */
+/* All of them, in the order in which they were added; borrowed from the fold. No more can be added
+ * then (SW_ERR_STATE). */
 int sw_fold_ranks(
     struct sw_fold *f, const struct sw_plan_rank **ranks, uint32_t *n, struct sw_error *e);
 

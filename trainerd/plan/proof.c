@@ -330,6 +330,7 @@ static int check_extents(const struct proof *p, const struct sw_plan_target *t,
 /* The pieces of a storage's parameters; *derived: the engine makes all of them. */
 static int find_origins(struct proof *p, const struct storage *s, bool *derived, struct sw_error *e)
 {
+    uint32_t lacking = 0;
     int err = 0;
 
     if (s->n > p->n_members) {
@@ -344,6 +345,8 @@ static int find_origins(struct proof *p, const struct storage *s, bool *derived,
     *derived = true;
     for (uint32_t i = 0; !err && i < s->n; i++) {
         err = sw_proof_origin(&p->origins, s->t, s->d[i].parameter, &p->members[i], e);
+        if (err == SW_ERR_PLAN && p->members[i].unknown && ++lacking < s->n)
+            err = 0; /* one name of the storage is enough */
         *derived = *derived && p->members[i].derived;
     }
     return err;

@@ -177,8 +177,10 @@ static int piece_value(const struct want *w, const struct sw_piece *piece, struc
         memcpy(v->len, piece->from.len, sizeof(v->len));
         return 0;
     }
-    if (!locate(w->o, piece->tensor, &v->name, origin) && !locate(w->o, second, &v->name, origin))
+    if (!locate(w->o, piece->tensor, &v->name, origin) && !locate(w->o, second, &v->name, origin)) {
+        w->out->unknown = true;
         return wrong(w, "no rank holds a tensor that it is made of", e);
+    }
     v->from = w->o->names->items[v->name]->dtype;
     err = stored_box(w, piece, origin, v, e);
     if (err)

@@ -15,7 +15,7 @@ struct sw_proof_piece { /* a value and where in the parameter it lies */
 
 struct sw_proof_origin { /* of one parameter; reused from call to call, zeroed at first */
     bool derived;        /* the engine makes it itself */
-    bool unknown;        /* identity: no source has its name, or that one is another tensor */
+    bool unknown; /* no source has what it is made of; identity: or that one is another tensor */
     uint32_t n, size;
     struct sw_proof_piece *pieces;
     uint32_t ndim;               /* of the parameter, at least 1 */

@@ -160,19 +160,20 @@ static int emit_kind(struct emitter *m, const struct sw_cuts *cuts, const struct
     const uint32_t *raw_slab)
 {
     struct sw_build *b = m->b;
+    const struct sw_slab_key *keys = raws->items;
 
     for (uint32_t i = b->kind_raw[m->kind]; i < b->kind_raw[m->kind + 1]; i++) {
         const struct sw_raw *raw = &b->w.raw[i];
         const uint32_t r = raw_slab[i];
 
-        if (!cuts->first) {
+        if (!cuts->first || !keys) {
             if (emit(m, r, raw, raw->offset))
                 return -1;
             continue;
         }
         for (uint32_t k = cuts->first[r]; k < cuts->first[r + 1]; k++) {
             const struct sw_slab_key key = {
-                raws->items[r].entry, raws->items[r].format, cuts->pieces[k], SW_NONE};
+                keys[r].entry, keys[r].format, cuts->pieces[k], SW_NONE};
 
             if (emit(m, sw_slab_set_find(&b->slabs, &key), raw,
                     raw->offset + piece_offset(m, raw, cuts->pieces[k])))

@@ -879,6 +879,38 @@ START_TEST(every_planted_error_is_found)
 }
 END_TEST
 
+/* Whatever numbers a plan has, the proof says yes or no: it reads nothing outside (sanitizers). */
+START_TEST(random_numbers_are_only_refused)
+{
+    static struct bench b;
+    const struct {
+        void *at;
+        size_t bytes;
+    } parts[] = {{b.holders, sizeof(b.holders)}, {b.items, sizeof(b.items)},
+        {b.formats, sizeof(b.formats)}, {b.boxes, sizeof(b.boxes)}, {b.slabs, sizeof(b.slabs)},
+        {b.splits, sizeof(b.splits)}, {b.cells, sizeof(b.cells)}, {b.runs, sizeof(b.runs)},
+        {b.bases, sizeof(b.bases)}, {b.wants, sizeof(b.wants)}, {b.kinds, sizeof(b.kinds)},
+        {b.replica_bytes, sizeof(b.replica_bytes)}, {b.held, sizeof(b.held)},
+        {b.entries[0].shape, sizeof(b.entries[0].shape)},
+        {b.parameters[0][2].shape, sizeof(b.parameters[0][2].shape)}};
+    const uint32_t numbers[] = {0, 1, 2, 3, 7, 8, 64, 4096, 1u << 31, UINT32_MAX - 1, UINT32_MAX};
+    int refused = 0;
+
+    for (int round = 0; round < 20000; round++) {
+        setup_bench(&b);
+        for (int i = 0; i < 1 + round % 3; i++) {
+            const size_t part = (size_t)rand() % (sizeof(parts) / sizeof(*parts));
+            uint32_t *words = parts[part].at;
+
+            words[(size_t)rand() % (parts[part].bytes / sizeof(*words))] =
+                numbers[(size_t)rand() % (sizeof(numbers) / sizeof(*numbers))];
+        }
+        refused += prove(&b, NULL) != 0;
+    }
+    ck_assert_int_gt(refused, 10000);
+}
+END_TEST
+
 /* ---- boxes ---- */
 
 START_TEST(partitions)
@@ -965,6 +997,7 @@ int main(void)
     tcase_add_test(t, nothing_is_a_plan_for_nothing);
     tcase_add_loop_test(
         t, every_planted_error_is_found, 0, (int)(sizeof(planted) / sizeof(*planted)));
+    tcase_add_test(t, random_numbers_are_only_refused);
     tcase_add_test(t, partitions);
     tcase_add_test(t, random_boxes_are_judged_as_by_painting);
     tcase_add_test(t, blocks_end_at_the_tensor);

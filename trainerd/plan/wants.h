@@ -49,8 +49,8 @@ void sw_wanting_free(struct sw_wanting *w);
 
 /*
  * Appends what this target wants, by parameter and offset. Of a storage with several names one
- * parameter has wants: that whose source is taken. *expert: by parameter, whether it has a stack (the caller's; NULL with
- * identity).
+ * parameter has wants: that whose source is taken. *expert: by parameter, whether it has a stack
+ * (the caller's; NULL with identity).
  */
 int sw_wanting_target(
     struct sw_wanting *w, const struct sw_plan_target *t, uint8_t **expert, struct sw_error *e);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "trainerd/plan/water.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -87,6 +88,7 @@ void sw_pour(const uint64_t *amounts, uint32_t n_amounts, uint64_t *loads, uint3
 {
     uint64_t amount = 0, light = 0, held = 0, heavy;
 
+    assert(n > 0);
     for (uint32_t i = 0; i < n_amounts; i++)
         amount += amounts[i];
     for (uint32_t i = 0; i < n; i++)
