@@ -14,6 +14,10 @@
 #include "client/isa.h"
 #include "client/loads.h"
 
+#define SW_FP8_BLOCK_BYTES                                                                         \
+    (256u << 10) /* of the source; a larger block is not done at once, and no                      \
+                  * panel is larger */
+
 enum sw_fp8_step {
     SW_FP8_AT_ONCE, /* maxima, values and scales of each panel: whole blocks */
     SW_FP8_MAXIMA,  /* raises the maxima, which begin at 0 */
@@ -60,6 +64,9 @@ bool sw_fp8_at_once(const struct sw_source *s, const struct sw_grid *g);
 
 /* Covers what the loads want; all of the box for SW_FP8_MAXIMA of a shared grid. */
 void sw_fp8_plan(struct sw_fp8_work *w, const struct sw_fp8 *what, enum sw_fp8_step step);
+
+/* Elements [*from, *to) of the box that a piece of an axis has: some. */
+void sw_fp8_piece(const struct sw_fp8_cut *c, uint64_t i, uint64_t *from, uint64_t *to);
 
 /* Does the panels [first, last). SW_ERR_INVALID: a value is not finite (in SW_FP8_VALUES: a
  * maximum). SW_ERR_NOMEM. */

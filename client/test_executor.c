@@ -150,11 +150,12 @@ END_TEST
 
 /* Sources: a f32 [4, 6], b bf16 [8] of which [2, 6) is held, c f4 [2, 4], d u8 [3], tied f32 [24].
  * Tiles: a's left and right halves, b, c; d is unused, tied only checked. */
-static struct sw_source sources[5];
-static struct sw_load_template templates[4];
-static struct sw_load loads[4];
+static struct sw_source sources[6];
+static struct sw_load_template templates[8];
+static struct sw_load loads[8];
+static struct sw_grid grids[2];
 static struct sw_alias_check checks[2];
-static struct sw_tile tiles[4];
+static struct sw_tile tiles[8];
 static struct sw_load_program program;
 
 static void set_source(uint32_t i, const char *name, enum sw_dtype dtype, uint32_t ndim,
@@ -210,6 +211,41 @@ static void setup(void)
         .tiles = tiles};
 }
 
+/* Besides: q bf16 [9, 8] in blocks of 4x4, of which [3, 9) x [0, 8) is held (rows of 3 blocks), as
+ * FP8 with UE8M0 scales and as F32; zeros. Its blocks are shared, from maximum 2 on; a second grid
+ * over it, of larger blocks, has no loads. */
+static void setup_more(void)
+{
+    setup();
+    set_source(5, "q", SW_BF16, 2, 9, 8);
+    sources[5].box = (struct sw_box){2, {3, 0}, {6, 8}};
+    templates[4] = (struct sw_load_template){
+        SW_TRANSFORM_FP8_VALUES, SW_BF16, SW_F8_E4M3, 2, {0}, {6, 8}, {8, 1}};
+    templates[5] = (struct sw_load_template){
+        SW_TRANSFORM_FP8_SCALES, SW_BF16, SW_F8_E8M0, 2, {0}, {3, 2}, {2, 1}};
+    templates[6] =
+        (struct sw_load_template){SW_TRANSFORM_CAST, SW_BF16, SW_F32, 2, {0}, {6, 8}, {32, 4}};
+    templates[7] =
+        (struct sw_load_template){SW_TRANSFORM_ZERO, SW_DTYPE_INVALID, SW_BF16, 1, {0}, {5}, {2}};
+    grids[0] = (struct sw_grid){5, {4, 4}, SW_SCALE_UE8M0, 1, 2};
+    grids[1] = (struct sw_grid){5, {100, 4}, SW_SCALE_FP32, 1, 0};
+    loads[4] = (struct sw_load){5, 6, 6, NONE, 0};
+    loads[5] = (struct sw_load){5, 5, 5, 0, 0};
+    loads[6] = (struct sw_load){5, 4, 4, 0, 0};
+    loads[7] = (struct sw_load){NONE, 7, 7, NONE, 0};
+    tiles[4] = (struct sw_tile){108, 48};
+    tiles[5] = (struct sw_tile){156, 6};
+    tiles[6] = (struct sw_tile){162, 192};
+    tiles[7] = (struct sw_tile){354, 10};
+    program.replica_bytes = 364;
+    program.n_maxima = 8;
+    program.grids = grids;
+    program.n_templates = program.total_templates = 8;
+    program.n_loads = program.total_loads = 8;
+    program.n_grids = program.total_grids = 2;
+    program.n_tiles = program.total_tiles = 8;
+}
+
 static struct sw_loads *take_program(void)
 {
     struct sw_loads *l = sw_loads_new();
@@ -243,7 +279,7 @@ START_TEST(parts_join)
     part.layout_epoch = 3;
     ck_assert_int_eq(sw_loads_add(l, &part, &e), 0);
     ck_assert(sw_loads_whole(l));
-    ck_assert_mem_eq(l->loads, whole->loads, sizeof(loads));
+    ck_assert_mem_eq(l->loads, whole->loads, 4 * sizeof(loads[0]));
     ck_assert_int_eq(sw_loads_check(l, sources, 5, &e), 0);
     sw_loads_free(l);
     sw_loads_free(whole);
@@ -257,6 +293,34 @@ START_TEST(parts_join)
     part = program;
     part.n_tiles = 5; /* more than announced */
     ck_assert_int_eq(sw_loads_add(l, &part, &e), SW_ERR_PROTOCOL);
+    part = program;
+    part.n_maxima = UINT64_MAX / 2;
+    ck_assert_int_eq(sw_loads_add(l, &part, &e), SW_ERR_PROTOCOL);
+    sw_loads_free(l);
+    setup_more();
+    l = sw_loads_new();
+    part = program;
+    part.n_grids = 1;
+    part.n_checks = part.n_tiles = 0;
+    ck_assert_int_eq(sw_loads_add(l, &part, &e), 0);
+    part.n_templates = part.n_loads = 0;
+    part.first_template = part.first_load = 8;
+    ck_assert_int_eq(sw_loads_add(l, &part, &e), SW_ERR_PROTOCOL); /* the same grid once more */
+    part.first_grid = 1;
+    part.grids = grids + 1;
+    part.n_maxima++;
+    ck_assert_int_eq(sw_loads_add(l, &part, &e), SW_ERR_PROTOCOL);
+    part.n_maxima--;
+    part.n_checks = 2;
+    ck_assert_int_eq(sw_loads_add(l, &part, &e), 0);
+    ck_assert(!sw_loads_whole(l));
+    part = program;
+    part.n_templates = part.n_loads = part.n_grids = part.n_checks = 0;
+    part.first_template = part.first_load = 8;
+    part.first_grid = part.first_check = 2;
+    ck_assert_int_eq(sw_loads_add(l, &part, &e), 0);
+    ck_assert(sw_loads_whole(l));
+    ck_assert_mem_eq(l->grids, grids, sizeof(grids));
     sw_loads_free(l);
 }
 END_TEST
@@ -382,6 +446,108 @@ static void tile_larger(void)
     tiles[3].bytes = 5;
 }
 
+/* Of what setup_more makes. */
+static void more_source(void)
+{
+    loads[6].source = NONE;
+}
+static void zero_source(void)
+{
+    loads[7].source = 0;
+}
+static void zero_type(void)
+{
+    templates[7].src_dtype = SW_BF16;
+}
+static void cast_type(void)
+{
+    templates[6].dst_dtype = SW_I32;
+}
+static void cast_not(void)
+{
+    templates[6].dst_dtype = SW_BF16;
+    templates[6].len[1] = 16;
+}
+static void cast_box(void)
+{
+    templates[6].lo[0] = 1;
+}
+static void fp8_type(void)
+{
+    templates[4].dst_dtype = SW_F8_E5M2;
+}
+static void fp8_source(void)
+{
+    templates[4].src_dtype = SW_F32;
+}
+static void fp8_box(void)
+{
+    templates[4].lo[1] = UINT64_MAX;
+}
+static void fp8_no_grid(void)
+{
+    loads[6].grid = NONE;
+}
+static void fp8_grid(void)
+{
+    loads[6].grid = 2;
+}
+static void fp8_grid_of_another(void)
+{
+    grids[0].source = 1;
+    grids[0].first = grids[1].first = 0;
+    grids[1].shared = 0;
+}
+static void scales_type(void)
+{
+    templates[5].dst_dtype = SW_F16;
+}
+static void scales_format(void)
+{
+    grids[0].scale = SW_SCALE_FP32; /* E8M0 can't hold them */
+}
+static void scales_box(void)
+{
+    templates[5].lo[0] = 1; /* the box has more rows than the grid */
+}
+static void grid_source(void)
+{
+    grids[1].source = 6;
+}
+static void grid_of_bytes(void)
+{
+    grids[1].source = 3;
+}
+static void grid_block(void)
+{
+    grids[1].block[0] = 0;
+}
+static void grid_scale(void)
+{
+    grids[1].scale = SW_SCALE_NONE;
+}
+static void grid_shared(void)
+{
+    grids[1].shared = 2;
+}
+static void maxima_outside(void)
+{
+    grids[0].first = 3;
+}
+static void maxima_wrap(void)
+{
+    grids[0].first = UINT64_MAX - 2;
+}
+static void maxima_overlap(void)
+{
+    grids[1].first = 1;
+}
+
+static void (*const more_attacks[])(void) = {more_source, zero_source, zero_type, cast_type,
+    cast_not, cast_box, fp8_type, fp8_source, fp8_box, fp8_no_grid, fp8_grid, fp8_grid_of_another,
+    scales_type, scales_format, scales_box, grid_source, grid_of_bytes, grid_block, grid_scale,
+    grid_shared, maxima_outside, maxima_wrap, maxima_overlap};
+
 static void (*const attacks[])(void) = {load_source, load_template, load_tile, load_offset,
     load_offset_wraps, check_source, transform, dtype_of_source, dtype_changes, dtype_unknown,
     too_many_dims, other_dims, box_outside, box_wraps, box_global, stride_far, stride_wraps,
@@ -400,6 +566,50 @@ START_TEST(hostile_programs_are_refused)
     rc = sw_loads_check(l, sources, 5, &e);
     ck_assert_msg(rc == SW_ERR_PROTOCOL || rc == SW_ERR_UNSUPPORTED, "attack %d: %d", _i, rc);
     ck_assert(strstr(e.text, "load program"));
+    sw_loads_free(l);
+}
+END_TEST
+
+START_TEST(hostile_transforms_are_refused)
+{
+    struct sw_loads *l = sw_loads_new();
+    struct sw_error e = {0};
+    int rc;
+
+    setup_more();
+    ck_assert_int_eq(sw_loads_add(l, &program, &e), 0);
+    ck_assert_msg(sw_loads_check(l, sources, 6, &e) == 0, "%s", e.text);
+    sw_loads_free(l);
+    l = sw_loads_new();
+    more_attacks[_i]();
+    ck_assert_int_eq(sw_loads_add(l, &program, &e), 0);
+    rc = sw_loads_check(l, sources, 6, &e);
+    ck_assert_msg(rc == SW_ERR_PROTOCOL, "attack %d: %d", _i, rc);
+    ck_assert(strstr(e.text, "load program"));
+    sw_loads_free(l);
+}
+END_TEST
+
+/* What the check finds for the executor: loads by source, and in which order. */
+START_TEST(loads_are_found)
+{
+    struct sw_loads *l = sw_loads_new();
+    struct sw_error e;
+
+    setup_more();
+    loads[7] = loads[4]; /* the cast comes first here, and last in the order */
+    loads[4] = (struct sw_load){NONE, 7, 7, NONE, 0};
+    ck_assert_int_eq(sw_loads_add(l, &program, &e), 0);
+    ck_assert_int_eq(sw_loads_check(l, sources, 6, &e), 0);
+    ck_assert_uint_eq(l->first_load[5], 4);
+    ck_assert_uint_eq(l->first_load[6], 7);
+    ck_assert_uint_eq(l->first_load[7], 8);
+    ck_assert_uint_eq(l->load_order[4], 5);
+    ck_assert_uint_eq(l->load_order[5], 6);
+    ck_assert_uint_eq(l->load_order[6], 7);
+    ck_assert_uint_eq(l->load_order[7], 4); /* zeros */
+    ck_assert(l->shares && sw_loads_shares(l, 5) && !sw_loads_shares(l, 0));
+    ck_assert(sw_loads_wants(l, 5) && sw_loads_wants(l, 4) && !sw_loads_wants(l, 3));
     sw_loads_free(l);
 }
 END_TEST
@@ -740,6 +950,9 @@ int main(void)
     tcase_add_checked_fixture(c, setup, NULL);
     tcase_add_test(c, parts_join);
     tcase_add_loop_test(c, hostile_programs_are_refused, 0, sizeof(attacks) / sizeof(attacks[0]));
+    tcase_add_loop_test(
+        c, hostile_transforms_are_refused, 0, sizeof(more_attacks) / sizeof(more_attacks[0]));
+    tcase_add_test(c, loads_are_found);
     tcase_add_test(c, puts_land_in_tiles);
     tcase_add_test(c, wrong_values_are_refused);
     tcase_add_test(c, puts_at_the_same_time);

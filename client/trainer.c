@@ -198,7 +198,7 @@ static int find_unused(struct sw_trainer *t, struct sw_error *e)
     if (!t->unused)
         return sw_fail(e, SW_ERR_NOMEM, "no memory for a list of %u tensors", l->n_sources);
     for (uint32_t s = 0; s < l->n_sources; s++)
-        if (l->first_load[s] == l->first_load[s + 1] && l->first_check[s] == l->first_check[s + 1])
+        if (!sw_loads_wants(l, s))
             t->unused[t->n_unused++] = s;
     return 0;
 }

@@ -112,10 +112,13 @@ SW_API int sw_trainer_begin(
     sw_trainer *t, uint64_t version, uint32_t timeout_ms, uint64_t *begun, struct sw_error *e);
 
 /*
- * Puts one tensor in its final form into the replica; when it returns the caller may reuse the
- * memory (CPU). Errors, all naming the tensor: SW_ERR_NOT_FOUND undeclared, SW_ERR_INVALID another
- * shape or dtype, SW_ERR_EXISTS put before in this version, SW_ERR_STATE outside begin..end. They
- * leave the version as it was. A tensor that no engine wants is accepted and not copied. One that
+ * Puts one tensor in its final form into the replica: sliced, cast (BF16, F16, F32: to nearest,
+ * ties to even), or quantised to FP8 by blocks, as the engines hold it. When it returns the caller
+ * may reuse the memory (CPU). Errors, all naming the tensor: SW_ERR_NOT_FOUND undeclared,
+ * SW_ERR_INVALID another shape or dtype, or a NaN or infinite value in what is quantised or cast to
+ * fewer bits (the message says where), SW_ERR_EXISTS put before in this version, SW_ERR_STATE
+ * outside begin..end. They leave the version as it was: a right value can be put then, and end
+ * waits for one. A tensor that no engine wants is accepted and not copied. One that
  * sw_trainer_holds is read again by end: it must stay as it is until end has returned anything but
  * SW_ERR_TIMEOUT.
  */
