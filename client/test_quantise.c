@@ -217,8 +217,8 @@ static const char *at_of(const struct shape *s, uint64_t r, uint64_t c)
 START_TEST(panels)
 {
     for (int round = 0; round < 1500; round++) {
-        float want[SW_PANEL_BLOCKS] = {0}, got[SW_PANEL_BLOCKS], inverse[SW_PANEL_BLOCKS];
-        float scale[SW_PANEL_BLOCKS];
+        float want[SW_PANEL_BLOCKS] = {0}, got[SW_PANEL_BLOCKS] = {0}, inverse[SW_PANEL_BLOCKS];
+        float scale[SW_PANEL_BLOCKS] = {0};
         const unsigned isa = draw() % SW_ISA_COUNT;
         const struct sw_quantiser *q;
         uint64_t stride, bytes;
@@ -284,7 +284,8 @@ START_TEST(non_finite_is_noticed)
         unsigned type = 0;
 
         random_panel(&s);
-        while (types[type] != s.type)
+        ck_assert(s.p.rows > 0 && s.p.columns > 0);
+        while (type < sizeof(types) / sizeof(types[0]) - 1 && types[type] != s.type)
             type++;
         q = sw_quantiser_find(isa, s.type);
         memcpy(s.memory + (at_of(&s, draw() % s.p.rows, draw() % s.p.columns) - s.memory),

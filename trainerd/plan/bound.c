@@ -74,7 +74,7 @@ static int number_nics(struct bound *b, const struct sw_plan_rank *ranks)
         b->n_nics += r == 0 || p[r].key != p[r - 1].key;
         b->nic[p[r].rank] = b->n_nics - 1;
     }
-    b->words = (b->n_nics + 63) / 64;
+    b->words = b->n_nics / 64 + 1;
     free(p);
     return 0;
 }
@@ -180,7 +180,8 @@ static int add_to_set(struct bound *b, const uint64_t *bits, uint64_t bytes)
     if (b->n_sets == b->size && grow(b))
         return SW_ERR_NOMEM;
     at = (uint32_t)XXH3_64bits(bits, length) % b->n_slots;
-    while (b->slots[at] && memcmp(b->bits + (size_t)(b->slots[at] - 1) * b->words, bits, length))
+    while (
+        b->slots[at] && memcmp(b->bits + (size_t)(b->slots[at] - 1) * b->words, bits, length) != 0)
         at = (at + 1) % b->n_slots;
     if (!b->slots[at]) {
         b->sets[b->n_sets] = (struct set){0};

@@ -55,15 +55,13 @@ struct sw_plan_rank { /* a trainer rank */
 };
 
 struct sw_plan_target { /* an engine rank */
-    uint32_t target;
     const char *engine;
-    uint32_t engine_rank;
+    uint32_t target, engine_rank;
     uint32_t host, nic;                   /* numbers of its inference host, and of the NIC there */
     const struct sw_model *model;         /* NULL = identity */
     const struct sw_placement *placement; /* NULL with identity */
-    uint32_t n_regions;
+    uint32_t n_regions, n_parameters;
     const uint64_t *region_bytes;
-    uint32_t n_parameters;
     const struct sw_parameter *parameters; /* the same array for several targets saves time */
 };
 

@@ -342,7 +342,7 @@ static void make_maps(struct engine *g, struct random_model *m)
     const uint32_t each = m->experts / g->ep, moe_tp = g->tp / g->ep;
 
     for (uint32_t row = 0; row < g->map_layers; row++) {
-        uint32_t order[EXPERTS_MAX];
+        uint32_t order[EXPERTS_MAX] = {0};
 
         for (uint32_t i = 0; i < m->experts; i++) {
             const uint32_t k = (uint32_t)random_below(&m->state, i + 1);

@@ -2,6 +2,7 @@
 /* Numbers that fit each other, and the engines of a scene. Its trainers: scene_trainers.c. */
 #include "trainerd/plan/scene.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "common/error.h"
@@ -295,6 +296,7 @@ static int add_engines(struct sw_scene *s, const struct sw_model *m, const struc
 
     if (err)
         return err;
+    assert(world > 0 && per_host > 0);
     s->n_targets = (uint32_t)world * or_one(x->engines);
     s->targets = sw_arena_array(&s->arena, s->n_targets, sizeof(*s->targets));
     if (!s->targets)

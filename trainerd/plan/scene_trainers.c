@@ -88,7 +88,7 @@ static uint32_t stage_of(const struct maker *k, uint32_t role, uint32_t index)
     if (!has_layers(r))
         return role < k->first_role ? 0 : k->pp - 1;
     layer = r->from[0] + (r->expert ? index / r->count[1] : index) - k->first_layer;
-    if (layer < more * (each + 1))
+    if (layer < more * (each + 1) || !each)
         return (uint32_t)(layer / (each + 1));
     return (uint32_t)(more + (layer - more * (each + 1)) / each);
 }

@@ -19,7 +19,7 @@ struct engine_case {
     uint32_t tp, ep, pp, dp;
     uint32_t alone;         /* groups of size 1, as bits: mlp_tp, shared_tp, ... */
     uint32_t block;         /* FP8 blocks; 0 = BF16 */
-    bool fused;             /* shared experts are */
+    uint32_t fused;         /* 1: shared experts are */
     uint32_t parameters[2]; /* of the first and the last stage, MTP layers included; 0 = any */
     double gb;              /* published bytes of a rank without MTP layers; 0 = none */
     bool head_dp;           /* SGLang: lm_head is split as attention is (enable_dp_lm_head) */
