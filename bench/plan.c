@@ -217,7 +217,7 @@ static double median(double *times, unsigned n)
 static void plan(const struct options *o, const struct sw_scene *s, struct sw_layout **l,
     struct sw_writes **w, struct result *r)
 {
-    double make[ROUNDS_MAX], proof[ROUNDS_MAX] = {0}, writes[ROUNDS_MAX] = {0};
+    double make[ROUNDS_MAX] = {0}, proof[ROUNDS_MAX] = {0}, writes[ROUNDS_MAX] = {0};
     struct sw_error e;
 
     for (unsigned i = 0; i < o->rounds; i++) {
