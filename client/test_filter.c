@@ -106,12 +106,13 @@ static int quantise(enum sw_isa isa, char **args, const char *in, size_t bytes)
     out = malloc(g.rows * g.columns + 1);
     scales = calloc(across, sizeof(*scales));
     if (out && scales) {
-        char *all = calloc((g.rows + g.height - 1) / g.height, across * sizeof(*scales));
+        const size_t row_bytes = across * sizeof(*scales);
+        char *all = calloc((g.rows + g.height - 1) / g.height, row_bytes);
         size_t used = 0;
 
         for (size_t row = 0; row < g.rows && all; row += g.height) {
             quantise_row(&g, in, row, out, scales);
-            memcpy(all + used, scales, across * sizeof(*scales));
+            memcpy(all + used, scales, row_bytes);
             used += across * sizeof(*scales);
         }
         fwrite(out, 1, g.rows * g.columns, stdout);
