@@ -94,7 +94,7 @@ static int quantise(enum sw_isa isa, char **args, const char *in, size_t bytes)
         .columns = strtoul(args[1], NULL, 10),
         .height = strtoul(args[2], NULL, 10),
         .width = strtoul(args[3], NULL, 10)};
-    size_t across;
+    size_t across, down;
     float *scales;
     char *out;
 
@@ -103,20 +103,14 @@ static int quantise(enum sw_isa isa, char **args, const char *in, size_t bytes)
     g.size = sw_dtype_bits(from) / 8;
     g.rows = bytes / g.size / g.columns;
     across = (g.columns + g.width - 1) / g.width;
+    down = (g.rows + g.height - 1) / g.height;
     out = malloc(g.rows * g.columns + 1);
-    scales = calloc(across, sizeof(*scales));
+    scales = calloc(across * down + 1, sizeof(*scales));
+    for (size_t row = 0; row < down && out && scales; row++)
+        quantise_row(&g, in, row * g.height, out, scales + row * across);
     if (out && scales) {
-        char *all = calloc((g.rows + g.height - 1) / g.height, across * sizeof(*scales));
-        size_t used = 0;
-
-        for (size_t row = 0; row < g.rows && all; row += g.height) {
-            quantise_row(&g, in, row, out, scales);
-            memcpy(all + used, scales, across * sizeof(*scales));
-            used += across * sizeof(*scales);
-        }
         fwrite(out, 1, g.rows * g.columns, stdout);
-        fwrite(all, 1, used, stdout);
-        free(all);
+        fwrite(scales, sizeof(*scales), across * down, stdout);
     }
     free(out);
     free(scales);

@@ -21,7 +21,7 @@ static uint32_t draw(uint32_t n) /* splitmix64: neighbouring seeds give other pr
 
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
     z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return (uint32_t)((z ^ z >> 31) >> 16) % n;
+    return n ? (uint32_t)((z ^ z >> 31) >> 16) % n : 0;
 }
 
 static unsigned size_of(enum sw_dtype t)
@@ -163,7 +163,7 @@ static void add_loads(struct scene *s, uint32_t tile, enum sw_transform transfor
 static void random_value(struct scene *s, bool plain)
 {
     const unsigned size = size_of(s->source.dtype);
-    uint64_t places[SW_MAX_DIMS], gap = plain ? 1 : 1 + draw(2);
+    uint64_t places[SW_MAX_DIMS] = {0}, gap = plain ? 1 : 1 + draw(2);
     int64_t start = 0;
 
     random_places(s->source.ndim, s->source.box.len, !plain && draw(2), places);
