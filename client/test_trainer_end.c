@@ -76,7 +76,8 @@ static void answer(enum sw_msg_kind kind, int code, const char *reason)
     fake_send(&f, msg);
 }
 
-static void grant(uint32_t n_fds, uint64_t maxima_bytes)
+/* All of a grant but its last message. */
+static void offer(uint32_t n_fds, uint64_t maxima_bytes)
 {
     fake_greet(&f);
     fake_skip(&f, SW_MSG_TRAINER_OPEN);
@@ -85,6 +86,11 @@ static void grant(uint32_t n_fds, uint64_t maxima_bytes)
     fake_skip(&f, SW_MSG_BEGIN);
     fake_send(&f, program());
     send_buffer(n_fds, maxima_bytes);
+}
+
+static void grant(uint32_t n_fds, uint64_t maxima_bytes)
+{
+    offer(n_fds, maxima_bytes);
     answer(SW_MSG_BEGIN_DONE, 0, "");
 }
 
@@ -303,9 +309,11 @@ static const struct {
 
 static void wrong_buffer(struct fake *fake)
 {
-    grant(wrong[fake->arg].fds, wrong[fake->arg].bytes);
-    if (fake->arg != 2 && fake->arg != 3) /* those end the session */
+    offer(wrong[fake->arg].fds, wrong[fake->arg].bytes);
+    if (fake->arg != 2 && fake->arg != 3) { /* those end the session, at once */
+        answer(SW_MSG_BEGIN_DONE, 0, "");
         fake_skip(fake, SW_MSG_ABORT);
+    }
     gone();
 }
 

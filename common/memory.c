@@ -11,6 +11,9 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -455,4 +458,11 @@ void sw_memory_copy(void *dst, const void *src, size_t bytes, unsigned threads)
 
     if (bytes > 0)
         sw_memory_parallel(threads_for(bytes, COPY_PART_MIN, threads), copy_part, &c);
+}
+
+void sw_memory_trim(void)
+{
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
 }

@@ -52,4 +52,7 @@ void sw_memory_copy(void *dst, const void *src, size_t bytes, unsigned threads);
 void sw_memory_parallel(
     unsigned threads, void (*run)(unsigned i, unsigned n, void *arg), void *arg);
 
+/* Gives freed heap back to the system, where the C library keeps it. Milliseconds; any thread. */
+void sw_memory_trim(void);
+
 #endif

@@ -195,7 +195,7 @@ static int unexpected(
 static int receive(struct sw_control *c, enum sw_msg_kind kind, uint64_t deadline,
     struct sw_msg **out, struct sw_error *e)
 {
-    struct sw_msg *msg;
+    struct sw_msg *msg = NULL;
     int code = receive_any(c, deadline, &msg, e);
 
     if (code)

@@ -79,7 +79,7 @@ static int take_map(
 
 static int read_map(const char *path, struct sw_engine_layout *l, struct sw_error *e)
 {
-    struct map_file f;
+    struct map_file f = {0};
     json_error_t why;
     json_t *root;
     size_t length;

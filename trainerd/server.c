@@ -14,6 +14,7 @@
 
 #include "common/daemon.h"
 #include "common/error.h"
+#include "common/memory.h"
 #include "common/status.h"
 #include "trainerd/internal.h"
 
@@ -27,6 +28,9 @@ static void act(struct sw_trainerd *d, struct sw_host_action *a)
 
     switch (a->kind) {
     case SW_HOST_TO_SESSION:
+        /* Planning, long ago in this version, left much of the heap free. */
+        if (a->message->kind == SW_MSG_END_DONE)
+            sw_memory_trim();
         sessions_send(d, a->session, a->message);
         break;
     case SW_HOST_TO_COORDINATOR:
