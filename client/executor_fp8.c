@@ -5,9 +5,7 @@
 #include "client/fp8.h"
 #include "common/error.h"
 
-#define PARTS_EACH                                                                                 \
-    16u /* for each thread: parts differ, panels that nobody wants are passed over                 \
-         */
+#define PARTS_EACH 16u /* for each thread; parts differ: unwanted panels are passed over */
 
 struct fp8_job {
     const struct sw_fp8_work *work;

@@ -14,9 +14,8 @@
 #include "client/isa.h"
 #include "client/loads.h"
 
-#define SW_FP8_BLOCK_BYTES                                                                         \
-    (256u << 10) /* of the source; a larger block is not done at once, and no                      \
-                  * panel is larger */
+/* Of the source: no panel is larger, and a larger block is not done at once. */
+#define SW_FP8_BLOCK_BYTES (256u << 10)
 
 enum sw_fp8_step {
     SW_FP8_AT_ONCE, /* maxima, values and scales of each panel: whole blocks */

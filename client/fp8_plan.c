@@ -4,9 +4,8 @@
 #include <string.h>
 #include "client/quantise.h"
 
-#define PANEL_BYTES                                                                                \
-    (128u << 10)     /* of the source: two of them, and what is written, fit in a cache */
-#define ROWS_MAX 64u /* of a panel that is a part of large blocks */
+#define PANEL_BYTES (128u << 10) /* of the source: two of them fit in a cache */
+#define ROWS_MAX 64u             /* of a panel that is a part of large blocks */
 #define COLUMNS_MAX 1024u
 
 static uint64_t min_of(uint64_t a, uint64_t b)

@@ -22,7 +22,7 @@ static uint32_t draw(uint32_t n) /* splitmix64: neighbouring seeds give other pr
     ck_assert_uint_gt(n, 0);
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
     z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return (uint32_t)((z ^ z >> 31) >> 16) % n;
+    return n ? (uint32_t)((z ^ z >> 31) >> 16) % n : 0;
 }
 
 static unsigned size_of(enum sw_dtype t)
