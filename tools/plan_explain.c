@@ -9,6 +9,7 @@
 #include "common/error.h"
 #include "common/limits.h"
 #include "tools/plan_run.h"
+#include "trainerd/plan/boxes.h"
 #include "trainerd/plan/compact.h"
 #include "trainerd/plan/layout.h"
 
@@ -25,18 +26,16 @@ struct view {
 
 static void print_box(const struct sw_box *b, FILE *out)
 {
-    fputc('[', out);
-    for (uint32_t d = 0; d < b->ndim; d++)
-        fprintf(out, "%s%" PRIu64 ":%" PRIu64, d ? ", " : "", b->lo[d], b->lo[d] + b->len[d]);
-    fputc(']', out);
+    char text[256];
+
+    fputs(sw_box_text(b, text, sizeof(text)), out);
 }
 
 static void print_shape(enum sw_dtype dtype, uint32_t ndim, const uint64_t *shape, FILE *out)
 {
-    fprintf(out, "%s [", sw_dtype_name(dtype));
-    for (uint32_t d = 0; d < ndim; d++)
-        fprintf(out, "%s%" PRIu64, d ? ", " : "", shape[d]);
-    fputc(']', out);
+    char text[256];
+
+    fputs(sw_tensor_text(dtype, ndim, shape, text, sizeof(text)), out);
 }
 
 static void print_more(uint32_t n, FILE *out)
@@ -65,12 +64,6 @@ static const char *transform_name(const struct sw_format *f)
 
 /* ---- who holds it ---- */
 
-static bool same_box(const struct sw_box *a, const struct sw_box *b)
-{
-    return a->ndim == b->ndim && !memcmp(a->lo, b->lo, sizeof(a->lo)) &&
-           !memcmp(a->len, b->len, sizeof(a->len));
-}
-
 /* Ranks that follow each other with the same box are one line. */
 static void print_holders(const struct view *v, const struct sw_catalogue_entry *entry)
 {
@@ -84,7 +77,7 @@ static void print_holders(const struct view *v, const struct sw_catalogue_entry 
         for (k = 1; i + k < h->n; k++) {
             const struct sw_holder *next = first + k;
 
-            if (next->rank != first->rank + k || !same_box(&next->box, &first->box))
+            if (next->rank != first->rank + k || !sw_box_equal(&next->box, &first->box))
                 break;
         }
         if (lines++ >= LINES_MAX)

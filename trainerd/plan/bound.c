@@ -10,6 +10,7 @@
 #include <xxhash.h>
 
 #include "common/error.h"
+#include "trainerd/plan/boxes.h"
 #include "trainerd/plan/layout.h"
 
 #define CLOSED_SETS_MAX 4096u /* with more of them, subsets are not looked for: still a bound */
@@ -200,19 +201,13 @@ static struct sw_box cell_box(const struct bound *b, const struct likeness *k,
 {
     const struct sw_format *f = &b->c->formats[k->format];
     const struct sw_box *slab = &b->c->boxes[k->box];
-    struct sw_box out = {.ndim = slab->ndim};
+    struct sw_box at = cell->box, out;
 
-    for (uint32_t d = 0; d < slab->ndim; d++) {
-        const bool blocked = f->transform == SW_TRANSFORM_FP8_SCALES && d + 2 >= slab->ndim;
-        const uint64_t unit = !blocked ? 1 : d + 2 == slab->ndim ? f->block[0] : f->block[1];
-        const uint64_t lo = (slab->lo[d] + cell->box.lo[d]) * unit;
-        uint64_t len = cell->box.len[d] * unit;
-
-        if (shape && lo + len > shape->shape[d])
-            len = shape->shape[d] > lo ? shape->shape[d] - lo : 0;
-        out.lo[d] = lo;
-        out.len[d] = len;
-    }
+    for (uint32_t d = 0; d < slab->ndim; d++)
+        at.lo[d] += slab->lo[d];
+    if (f->transform != SW_TRANSFORM_FP8_SCALES)
+        return at;
+    sw_box_of_blocks(&at, f->block, shape->shape, &out);
     return out;
 }
 
